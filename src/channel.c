@@ -85,12 +85,38 @@ int vg_channel_try_send(vg_channel_t *ch, vg_place_t object,
   return 0;
 }
 
+/* The sender in front that was woken for a slot and has not run: its value is
+** taken where it lies, or a newcomer's would be first.  Its slot is free. */
+static void take_promised(vg_channel_t *ch, vg_place_t to) {
+  vg_wait_t *wait = wait_of(ch->promises.next);
+  vg_waker_t *w = &wait->coroutine->waker;
+  vg_place_t from = {w->thread, wait->index};
+
+  ch->values->move(ch, from, to);
+  vg_list_remove(&wait->link);
+  w->flags &= (uint8_t)~VG_WAKER_F_GRANTED;
+  w->value = VG_CHANNEL_TAKEN;
+  ch->promised--;
+  promise(ch);
+}
+
+int vg_channel_is_ready(const vg_channel_t *ch) {
+  return ch->count > 0 || (ch->event.flags & VG_EVENT_CLOSED) ||
+         !vg_list_empty(&ch->promises) ||
+         (ch->capacity == 0 && !vg_list_empty(&ch->senders));
+}
+
 int vg_channel_try_recv(vg_channel_t *ch, vg_place_t object, vg_place_t to) {
   if (ch->count > 0) {
     ch->values->load(ch, object, ch->head, to);
     if (++ch->head == ch->size) ch->head = 0;
     ch->count--;
     promise(ch);
+    return 1;
+  }
+  if (ch->event.flags & VG_EVENT_CLOSED) return VG_ECLOSED;
+  if (!vg_list_empty(&ch->promises)) {
+    take_promised(ch, to);
     return 1;
   }
   if (ch->capacity == 0 && !vg_list_empty(&ch->senders)) {
@@ -100,11 +126,11 @@ int vg_channel_try_recv(vg_channel_t *ch, vg_place_t object, vg_place_t to) {
     vg_waker_wake(wait->coroutine, wait, 0, VG_CHANNEL_TAKEN);
     return 1;
   }
-  return (ch->event.flags & VG_EVENT_CLOSED) ? VG_ECLOSED : 0;
+  return 0;
 }
 
-uint32_t vg_channel_slots_needed(const vg_channel_t *ch) {
-  return ch->count + ch->receiving + 1;
+uint32_t vg_channel_slots_needed(const vg_channel_t *ch, uint32_t more) {
+  return ch->count + ch->receiving + more;
 }
 
 void vg_channel_resized(vg_channel_t *ch, uint32_t size) {

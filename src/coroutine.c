@@ -49,6 +49,8 @@ int vg_coroutine_spawn(vg_coroutine_t *co, vg_scope_t *scope,
   if (err < 0) return err;
   if (high_priority) co->flags |= VG_CO_HIGH_PRIORITY;
   s->live++;
+  if (!(co->event.flags & VG_EVENT_LUA_OBJECT)) /* a host anchors its own */
+    vg_event_add_ref(&co->event);
   vg__scope_enter(scope, co);
   co->waker.status = VG_WAKER_QUEUED;
   vg__enqueue(co);
@@ -111,17 +113,8 @@ int vg_coroutine_cancel(vg_coroutine_t *co) {
     return 1;
   }
   interrupt(co);
-  if (w->status == VG_WAKER_QUEUED && (co->flags & VG_CO_CANCEL_ACTIVE)) {
-    /* It has an outcome and has not run: the cancellation wins, and what only
-    ** it could have had goes to the next. */
-    if (w->flags & VG_WAKER_F_GRANTED) {
-      vg_event_t *event = w->first.event;
-      w->flags &= (uint8_t)~VG_WAKER_F_GRANTED;
-      event->methods->revoke(event, &w->first);
-    }
-    w->error = UV_ECANCELED;
-    w->ordinal = VG_ORDINAL_NONE;
-  }
+  if (w->status == VG_WAKER_QUEUED && (co->flags & VG_CO_CANCEL_ACTIVE))
+    vg__waker_replace(co, UV_ECANCELED); /* it has not run: this wins */
   return 1;
 }
 
@@ -197,11 +190,13 @@ int vg_coroutine_on_switch(vg_coroutine_t *co, vg_switch_handler_t handler,
 
 void vg__coroutine_switched(vg_coroutine_t *co, vg_switch_t what) {
   vg_scheduler_t *s = co->event.scheduler;
-  vg_switch_entry_t **place = &s->switches;
+  vg_switch_entry_t **place = &s->switches, *entry;
+  size_t count = 0;
   int left = 0;
 
-  while (*place != NULL) {
-    vg_switch_entry_t *entry = *place;
+  for (entry = s->switches; entry != NULL; entry = entry->next) count++;
+  for (; count > 0; count--) { /* those added meanwhile wait for the next */
+    entry = *place;
     if (entry->coroutine == co) {
       int keep = entry->handler(co, what, entry->data);
       if (!keep || what == VG_SWITCH_FINISH) {
@@ -216,6 +211,8 @@ void vg__coroutine_switched(vg_coroutine_t *co, vg_switch_t what) {
     }
     place = &entry->next;
   }
+  for (entry = *place; entry != NULL; entry = entry->next)
+    if (entry->coroutine == co) left = 1;
   if (!left) co->flags &= (uint16_t)~VG_CO_SWITCH_HANDLERS;
 }
 
@@ -236,8 +233,7 @@ void vg_coroutine_finish(vg_coroutine_t *co, vg_coroutine_state_t how) {
   int waited = co->event.callbacks.length > 0;
   int status = how == VG_COROUTINE_COMPLETED ? 0 : VG_EFAILED;
 
-  if (co->waker.status == VG_WAKER_WAITING) vg_waker_clean(co);
-  co->waker.status = VG_WAKER_NO_STATUS;
+  vg_waker_new(co);
   while (co->blocks != NULL) vg__block_leave(co->blocks); /* abandoned ones */
   co->state = (uint8_t)how;
   if (co->flags & VG_CO_SWITCH_HANDLERS)
@@ -252,6 +248,7 @@ void vg_coroutine_finish(vg_coroutine_t *co, vg_coroutine_state_t how) {
     s->root->cancelled = 0;
   }
   vg__scope_leave(scope, co);
+  if (!(co->event.flags & VG_EVENT_LUA_OBJECT)) vg_event_release(&co->event);
 }
 
 /* An ended coroutine has its outcome for ever. */

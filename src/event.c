@@ -87,16 +87,15 @@ int vg_event_replay(vg_event_t *event, vg_callback_t *callback) {
 int vg_event_notify(vg_event_t *event, int status, intptr_t value) {
   const vg_event_methods_t *methods = event->methods;
   int counted = !(event->flags & VG_EVENT_LUA_OBJECT);
-  int err;
+  int err = 0;
 
   if (event->callbacks.walking) return VG_ENESTED;
   event->flags &= ~(uint32_t)VG_EVENT_ERROR_HANDLED;
-  if (methods->notify_handler != NULL &&
-      methods->notify_handler(event, &status, &value) < 0)
-    return 0;
-  if (counted) event->ref_count++; /* outlives the walk */
-  err = vg__callbacks_notify(event->scheduler, &event->callbacks, event,
-                             status, value);
+  if (counted) event->ref_count++; /* outlives the handler and the walk */
+  if (methods->notify_handler == NULL ||
+      methods->notify_handler(event, &status, &value) >= 0)
+    err = vg__callbacks_notify(event->scheduler, &event->callbacks, event,
+                               status, value);
   if (event->flags & VG_EVENT_ERROR_HANDLED)
     event->flags |= VG_EVENT_ERROR_CAUGHT;
   if (counted) vg_event_release(event);

@@ -94,13 +94,18 @@ typedef enum vg_waker_status {
 
 /* One subscription of a waker: a coroutine callback.  The first of a wait
 ** lies in the waker, the others come from the scheduler's free list.  With
-** an event that keeps its own FIFO (channel), `link` is used and the vector
-** is not. */
+** an event that keeps its own FIFO (channel), `link` stands where the vector's
+** fields are. */
 struct vg_coroutine_callback {
-  vg_callback_t base;
+  union {
+    vg_callback_t base; /* in the event's vector */
+    struct {
+      vg_notify_t unused;
+      vg_link_t link; /* in the event's own FIFO, or NULL */
+    };
+  };
   vg_coroutine_t *coroutine;
   vg_event_t *event;
-  vg_link_t link;
   vg_wait_t *next;  /* the waker's next subscription, or in the free list */
   int32_t index;    /* a place on the waiter's stack; the binding's */
   uint16_t ordinal; /* which subscription of this wait, from 0 */
@@ -181,6 +186,10 @@ int vg_waker_wake(vg_coroutine_t *co, vg_wait_t *wait, int error,
 int vg__waker_grant(vg_coroutine_t *co, vg_wait_t *wait, intptr_t value,
                     vg_link_t *granted);
 
+/* QUEUED: an error takes the place of the outcome; what only this coroutine
+** could have had goes to the next. */
+void vg__waker_replace(vg_coroutine_t *co, int error);
+
 /* Drops what is subscribed; the waker can be used again. */
 void vg_waker_clean(vg_coroutine_t *co);
 
@@ -206,7 +215,9 @@ enum {
   VG_CO_MULTI = 1 << 8,         /* the binding's: the result is a pack */
   VG_CO_UNHANDLED = 1 << 9,     /* its error was given to its scope */
   VG_CO_GOT_HOLD = 1 << 10,     /* the binding's: do not recycle its thread */
-  VG_CO_INTERNAL = 1 << 11      /* vigil's own: not listed */
+  VG_CO_INTERNAL = 1 << 11,     /* vigil's own: not listed */
+  VG_CO_CLEANUP = 1 << 12       /* runs finally handlers: its scope does not
+                                ** cancel it */
 };
 
 /* One with_timeout or protect around code that runs in a coroutine.  It lives
@@ -325,6 +336,8 @@ typedef struct vg_reactor {
   vg_link_t handles;     /* every event that libuv knows, by its `link` */
   size_t handle_count;   /* handles opened and not yet closed */
   size_t request_count;  /* requests that libuv has not completed */
+  struct vg_polls *polls;        /* poll.c: NULL while nobody has one */
+  struct vg_signal_handle *signals; /* signal.c: one for each number */
   unsigned owns_loop : 1, closing : 1, turning : 1, orphan : 1;
   char scratch[65536];   /* where reads land before they are sized */
 } vg_reactor_t;
@@ -507,7 +520,8 @@ typedef struct vg_channel_values {
 } vg_channel_values_t;
 
 /* A FIFO of values, and of who waits to send or receive.
-**   - receivers wait only while count == 0 and nobody waits to send;
+**   - receivers wait only while count == 0 and nobody waits to send or was
+**     promised a slot; so a send to one of them overtakes nobody;
 **   - `promised` senders were woken for a free slot and have not run yet:
 **     count + promised <= capacity as long as nothing was given back;
 **   - size >= count + receiving: a value that comes back from a receiver that
@@ -532,10 +546,12 @@ void vg_channel_init(vg_channel_t *ch, vg_scheduler_t *s, uint32_t capacity,
 /* At once, or not at all.  1: done; 0: it would have to wait; VG_ECLOSED. */
 int vg_channel_try_send(vg_channel_t *ch, vg_place_t object, vg_place_t from);
 int vg_channel_try_recv(vg_channel_t *ch, vg_place_t object, vg_place_t to);
+/* Whether try_recv would not give 0. */
+int vg_channel_is_ready(const vg_channel_t *ch);
 
-/* Slots the ring must have before one more value is stored or one more
-** receiver waits: the binding makes room first (that may raise). */
-uint32_t vg_channel_slots_needed(const vg_channel_t *ch);
+/* Slots the ring must have before `more` values are stored or as many more
+** receivers wait: the binding makes room first (that may raise). */
+uint32_t vg_channel_slots_needed(const vg_channel_t *ch, uint32_t more);
 /* New size; the binding has moved slot (head + i) to slot i. */
 void vg_channel_resized(vg_channel_t *ch, uint32_t size);
 

@@ -91,9 +91,9 @@ void vg__enqueue(vg_coroutine_t *co) {
 */
 
 void vg_microtask_add(vg_scheduler_t *s, vg_microtask_t *task) {
+  task->cancelled = 0; /* one that was cancelled and is still queued, too */
   if (task->queued) return;
   task->queued = 1;
-  task->cancelled = 0;
   task->next = NULL;
   task->ref_count++;
   *s->micro_last = task;
@@ -158,7 +158,7 @@ static void step(vg_scheduler_t *s, vg_coroutine_t *co) {
 typedef struct verdict {
   vg_scheduler_t *scheduler;
   size_t stuck, idle;
-  int act;
+  enum { COUNT, WAKE_STUCK, END_IDLE } act;
 } verdict_t;
 
 static void judge(vg_coroutine_t *co, void *data) {
@@ -167,14 +167,15 @@ static void judge(vg_coroutine_t *co, void *data) {
   if (co->state != VG_COROUTINE_SUSPENDED) return;
   if (vg__waker_is_idle(co)) {
     v->idle++;
-    if (v->act) vg_coroutine_cancel(co);
+    if (v->act != END_IDLE) return;
+    vg_coroutine_cancel(co);
     /* Cancelled before and idle again, inside a protection: cut it short. */
-    if (v->act && co->state == VG_COROUTINE_SUSPENDED)
+    if (co->state == VG_COROUTINE_SUSPENDED)
       vg_waker_wake(co, NULL, VG_EDEADLOCK, 0);
     return;
   }
   v->stuck++;
-  if (!v->act) return;
+  if (v->act != WAKE_STUCK) return;
   if (v->scheduler->host.stuck != NULL)
     v->scheduler->host.stuck(v->scheduler->host.data, co);
   if (co->flags & VG_CO_DEADLOCKED) vg_coroutine_cancel(co);
@@ -183,10 +184,11 @@ static void judge(vg_coroutine_t *co, void *data) {
     vg_waker_wake(co, NULL, VG_EDEADLOCK, 0);
 }
 
-/* Nothing runs, nothing is active.  Whether anybody was woken by the verdict;
-** `until` set: the main chunk waits too, and idle ones are left alone. */
+/* Nothing runs, nothing is active.  Whether anybody was woken by the verdict.
+** `until` set: the main chunk waits too.  While anybody is stuck it is not the
+** end yet, and the idle ones are left alone. */
 static int resolve_standstill(vg_scheduler_t *s, vg_coroutine_t *until) {
-  verdict_t v = {s, 0, 0, 0};
+  verdict_t v = {s, 0, 0, COUNT};
   int main_stuck = until != NULL && until->state == VG_COROUTINE_SUSPENDED;
 
   vg__each_coroutine(s, judge, &v);
@@ -194,7 +196,7 @@ static int resolve_standstill(vg_scheduler_t *s, vg_coroutine_t *until) {
     s->deadlocks = 1;
     if (s->host.deadlock != NULL)
       s->host.deadlock(s->host.data, v.stuck + (main_stuck ? 1 : 0));
-    v.act = 1;
+    v.act = WAKE_STUCK;
     vg__each_coroutine(s, judge, &v);
     if (main_stuck) {
       if (s->host.stuck != NULL) s->host.stuck(s->host.data, until);
@@ -203,7 +205,7 @@ static int resolve_standstill(vg_scheduler_t *s, vg_coroutine_t *until) {
     return 1;
   }
   if (v.idle > 0) {
-    v.act = 1;
+    v.act = END_IDLE;
     vg__each_coroutine(s, judge, &v);
     return 1;
   }
@@ -221,8 +223,8 @@ int vg_scheduler_run(vg_scheduler_t *s, vg_coroutine_t *until) {
     co = vg_ring_take(&s->ready);
     if (co != NULL) {
       if (co == until) {
-        co->waker.status = VG_WAKER_RESULT;
-        co->state = VG_COROUTINE_RUNNING;
+        vg__begin(s, co);
+        s->current = NULL; /* the main chunk is no coroutine */
         break;
       }
       step(s, co);
@@ -261,7 +263,7 @@ void vg__drain(vg_scheduler_t *s) {
 }
 
 void vg_scheduler_shutdown(vg_scheduler_t *s) {
-  if (s->closed) return;
+  if (s->closed || s->live == 0) return; /* nothing to shut down */
   s->shutting_down = 1;
   vg_scope_cancel(s->root);
 }
@@ -313,6 +315,7 @@ static void free_scopes(vg_scope_t *scope) {
         VG_CONTAINER(scope->coroutines.next, vg_coroutine_t, link);
     vg_list_remove(&co->link);
     co->scope = NULL;
+    if (!(co->event.flags & VG_EVENT_LUA_OBJECT)) vg_event_release(&co->event);
   }
   vg__callbacks_clear(scope->event.scheduler, &scope->event.callbacks);
   if (vg_linked(&scope->link)) vg_list_remove(&scope->link);

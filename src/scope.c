@@ -67,8 +67,10 @@ void vg_scope_cancel(vg_scope_t *scope) {
     vg_scope_cancel(VG_CONTAINER(link, vg_scope_t, link));
   /* Nothing ends inside vg_coroutine_cancel: the list stays as it is. */
   for (link = scope->coroutines.next; link != &scope->coroutines;
-       link = link->next)
-    vg_coroutine_cancel(VG_CONTAINER(link, vg_coroutine_t, link));
+       link = link->next) {
+    vg_coroutine_t *co = VG_CONTAINER(link, vg_coroutine_t, link);
+    if (!(co->flags & VG_CO_CLEANUP)) vg_coroutine_cancel(co);
+  }
 }
 
 void vg_scope_close(vg_scope_t *scope) { scope->closed = 1; }

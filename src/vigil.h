@@ -284,7 +284,9 @@ typedef struct vg_coroutine_methods {
   int (*where)(const vg_coroutine_t *coroutine, char *buffer, size_t size);
 } vg_coroutine_methods_t;
 
-/* Called on each switch of one coroutine; false removes it. */
+/* Called on each switch of one coroutine; false removes it.  One added in a
+** call of another waits for the next switch; one that a running coroutine
+** adds to itself, for its next VG_SWITCH_ENTER. */
 typedef enum vg_switch {
   VG_SWITCH_ENTER,
   VG_SWITCH_LEAVE,

@@ -97,6 +97,9 @@ void vg_waker_clean(vg_coroutine_t *co) {
 
 void vg_waker_new(vg_coroutine_t *co) {
   vg_waker_t *w = &co->waker;
+  /* An error may have thrown away a wait that was being prepared. */
+  if ((w->first.flags & VG_WAIT_USED) || w->timer.index != 0)
+    vg_waker_clean(co);
   w->status = VG_WAKER_NO_STATUS;
   w->flags = 0;
   w->ordinal = VG_ORDINAL_NONE;
@@ -118,7 +121,8 @@ int vg_waker_new_with_timeout(vg_coroutine_t *co, uint64_t due_ns,
   vg_waker_new(co);
   if (cancellation != NULL)
     err = vg_resume_when(co, cancellation, 0, vg_wake_cancel, NULL);
-  if (err == 0 && due_ns != 0) err = vg__waker_timer(co, due_ns, 0);
+  if (err == 0 && due_ns != 0 && co->waker.status != VG_WAKER_RESULT)
+    err = vg__waker_timer(co, due_ns, 0);
   if (err < 0) vg_waker_clean(co);
   return err;
 }
@@ -150,13 +154,16 @@ int vg_resume_when(vg_coroutine_t *co, vg_event_t *event, int take_ownership,
     if (take_ownership) vg_event_release(event);
     return err;
   }
-  if (result != NULL) *result = wait;
+  if (result != NULL) /* gone again where the event replayed its outcome */
+    *result = co->waker.status == VG_WAKER_WAITING ? wait : NULL;
   return 0;
 }
 
 vg_wait_t *vg__waker_wait(vg_coroutine_t *co, vg_event_t *event) {
   vg_wait_t *wait = new_wait(co);
-  if (wait != NULL) wait->event = event;
+  if (wait == NULL) return NULL;
+  wait->event = event;
+  wait->link.prev = wait->link.next = NULL;
   return wait;
 }
 
@@ -168,17 +175,22 @@ int vg_waker_park(vg_coroutine_t *co) {
   w->status = VG_WAKER_WAITING;
   if (w->first.flags & VG_WAIT_USED) {
     for (wait = &w->first; wait != NULL; wait = wait->next) {
+      vg_event_t *event = wait->event;
+      int owned = wait->flags & VG_WAIT_OWNED;
       int err;
-      if (wait->event->methods->start == NULL) continue;
-      err = vg_event_start(wait->event);
+      if (event->methods->start == NULL) continue;
+      if (owned) vg_event_add_ref(event); /* it may drop this wait's */
+      err = vg_event_start(event);
+      if (err == 0 && w->status == VG_WAKER_RESULT) {
+        vg_event_stop(event); /* it delivered; all is dropped */
+        if (owned) vg_event_release(event);
+        return 0;
+      }
+      if (owned) vg_event_release(event);
       if (err < 0) {
         vg_waker_clean(co);
         w->error = err;
         return err;
-      }
-      if (w->status == VG_WAKER_RESULT) { /* it delivered; all is dropped */
-        vg_event_stop(wait->event);
-        return 0;
       }
       wait->flags |= VG_WAIT_STARTED;
     }
@@ -231,6 +243,18 @@ int vg__waker_grant(vg_coroutine_t *co, vg_wait_t *wait, intptr_t value,
   vg_list_append(granted, &w->first.link);
   deliver(co);
   return 0;
+}
+
+void vg__waker_replace(vg_coroutine_t *co, int error) {
+  vg_waker_t *w = &co->waker;
+
+  if (w->flags & VG_WAKER_F_GRANTED) {
+    vg_event_t *event = w->first.event;
+    w->flags &= (uint8_t)~VG_WAKER_F_GRANTED;
+    event->methods->revoke(event, &w->first);
+  }
+  w->error = error;
+  w->ordinal = VG_ORDINAL_NONE;
 }
 
 /* status: what the event failed with is the event's to tell; the waker only

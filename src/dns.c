@@ -44,7 +44,6 @@ static int resolve_start(vg_event_t *event) {
   if (r->in_flight) return 0;
   memset(&hints, 0, sizeof hints);
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_ADDRCONFIG;
   err = uv_getaddrinfo(r->reactor->loop, &r->request, resolved, r->host, NULL,
                        &hints);
   if (err < 0) return err;

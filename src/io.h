@@ -289,8 +289,10 @@ typedef struct vg_listen {
   int fd;
   int scarce;
   int status; /* an error that the next acceptor is given */
+  int keepalive_s; /* for its connections; 0: off */
   uint8_t kind;
   unsigned polling : 1;
+  unsigned nodelay : 1;
   char *path; /* a unix socket's, to be removed; NULL: none */
   uint32_t path_length;
   vg_address_t address; /* of TCP */
@@ -299,8 +301,8 @@ typedef struct vg_listen {
 } vg_listen_t;
 
 typedef struct vg_listen_options {
-  int backlog;
-  unsigned reuseport : 1, ipv6only : 1;
+  int backlog; /* 0: as many as the system allows */
+  unsigned reuseaddr : 1, reuseport : 1, ipv6only : 1;
 } vg_listen_options_t;
 
 int vg_listen_new(vg_scheduler_t *s, const vg_address_t *address,
@@ -346,6 +348,10 @@ int vg_address_port(const vg_address_t *address);
 void vg_address_host(const vg_address_t *address, char *buffer, size_t size);
 /* "127.0.0.1:80", "[::1]:80" */
 void vg_address_text(const vg_address_t *address, char *buffer, size_t size);
+/* Options that libuv can set and not tell, or neither. */
+enum { VG_SOCKET_NODELAY, VG_SOCKET_KEEPALIVE, VG_SOCKET_USER_TIMEOUT };
+int vg__socket_get(int fd, int option, int *value);
+int vg__socket_set(int fd, int option, int value);
 /* The path of a unix socket that sockname or peername gave, with its length;
 ** an abstract one begins with a zero byte. */
 int vg__socket_name(int fd, int peer, char *buffer, size_t *size);

@@ -130,24 +130,31 @@ static void resume_accepting(vg_listen_t *l) {
 }
 
 static void pause_accepting(vg_listen_t *l) {
-  uint64_t now = uv_hrtime();
-
-  if (l->complain != NULL && (l->complained_ns == 0 ||
-                              now - l->complained_ns > COMPLAIN_EVERY_NS)) {
-    l->complained_ns = now;
-    l->complain(l, l->scarce);
-  }
-  vg__timer_arm(l->base.event.scheduler, &l->alarm.node, now + l->pause_ns);
+  vg__timer_arm(l->base.event.scheduler, &l->alarm.node,
+                uv_hrtime() + l->pause_ns);
   l->pause_ns *= 2;
   if (l->pause_ns > PAUSE_LAST_NS) l->pause_ns = PAUSE_LAST_NS;
 }
 
+/* Not at every pause, and not when every second client goes at once. */
+static void complain(vg_listen_t *l) {
+  uint64_t now = uv_hrtime();
+
+  if (l->complain == NULL) return;
+  if (l->complained_ns != 0 && now - l->complained_ns < COMPLAIN_EVERY_NS)
+    return;
+  l->complained_ns = now;
+  l->complain(l, l->scarce);
+}
+
 /* Tries again; whether that helped. */
 static int retry(vg_listen_t *l) {
+  uint32_t before = l->count;
   int err = accept_all(l);
 
   if (is_scarce(err)) {
     l->scarce = err;
+    if (l->count > before) l->pause_ns = PAUSE_FIRST_NS;
     return 0;
   }
   resume_accepting(l);
@@ -162,7 +169,9 @@ static int relieve(vg_microtask_t *task) {
   if (is_closed(l) || l->scarce == 0) return 0;
   l->relieved_ns = uv_hrtime();
   if (l->relieve != NULL) l->relieve(l);
-  if (!is_closed(l) && !retry(l)) pause_accepting(l);
+  if (is_closed(l) || retry(l)) return 0;
+  pause_accepting(l);
+  complain(l);
   return 0;
 }
 

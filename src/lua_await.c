@@ -54,10 +54,19 @@ static const char *global_name(lua_State *L) {
 
 /* The functions of the standard library that do yield. */
 static int yields(const char *name) {
-  return name != NULL && (strcmp(name, "pcall") == 0 ||
-                          strcmp(name, "xpcall") == 0 ||
-                          strcmp(name, "dofile") == 0 ||
-                          strncmp(name, "vigil.", 6) == 0);
+  return name != NULL &&
+         (strcmp(name, "pcall") == 0 || strcmp(name, "xpcall") == 0 ||
+          strcmp(name, "dofile") == 0 || strcmp(name, "pairs") == 0);
+}
+
+/* Whether the function on the top is one of vigil's: those can yield. */
+static int is_ours(lua_State *L, vgL_state_t *S) {
+  int ours = 0;
+  if (lua_getupvalue(L, -1, 1) != NULL) {
+    ours = lua_touserdata(L, -1) == S;
+    lua_pop(L, 1);
+  }
+  return ours;
 }
 
 /* Raises: a C function on the stack, or a finalizer, cannot yield. */
@@ -67,8 +76,7 @@ static int refuse_wall(lua_State *L, vgL_state_t *S, const char *what) {
   const char *culprit = "a C function";
   int level;
 
-  if (S->walled && S->sched->current != NULL)
-    at = S->sched->current->thread; /* it is outside the plain coroutine */
+  if (S->walled != NULL) at = S->walled; /* outside the plain coroutine */
   luaL_checkstack(L, 8, NULL);
   for (level = 0; lua_getstack(at, level, &ar); level++) {
     const char *name;
@@ -81,6 +89,10 @@ static int refuse_wall(lua_State *L, vgL_state_t *S, const char *what) {
     if (!lua_checkstack(at, 2)) break;
     lua_getinfo(at, "f", &ar);
     lua_xmove(at, L, 1);
+    if (is_ours(L, S)) {
+      lua_pop(L, 1);
+      continue;
+    }
     name = global_name(L);
     if (!yields(name)) {
       culprit = name != NULL ? name : ar.name != NULL ? ar.name : culprit;
@@ -116,7 +128,7 @@ vg_coroutine_t *vgL_enterslow(lua_State *L, vgL_state_t *S,
     }
     S->from = L;
     co = &S->main;
-  } else if (S->walled || !lua_isyieldable(L)) {
+  } else if (S->walled != NULL || !lua_isyieldable(L)) {
     refuse_wall(L, S, what);
   }
   if (co->flags & VG_CO_CANCEL_ACTIVE) {
@@ -240,6 +252,7 @@ void vgL_opttoken(lua_State *L, vgL_state_t *S, int index,
   token->event = vgL_toevent(L, S, index, &type);
   if (token->event == NULL || type == VGL_CHANNEL || type == VGL_SENDING)
     luaL_typeerror(L, index, "timeout in seconds or awaitable");
+  if (type == VGL_FUTURE) vgL_caught(L, index);
   token->index = index;
 }
 
@@ -279,12 +292,18 @@ vg_event_t *vgL_toawaitable(lua_State *L, vgL_state_t *S, int index,
                   lua_pushfstring(L, "awaitable expected, got %s",
                                   luaL_typename(L, index)));
   vgL_newwaker(L, S); /* stack: ..., __await, waker */
-  lua_pushvalue(L, -1);
-  lua_insert(L, -3); /* stack: ..., waker, __await, waker */
   lua_pushvalue(L, index);
-  lua_insert(L, -2);
-  lua_call(L, 2, 0);
+  lua_pushvalue(L, -2);
   lua_replace(L, index);
+  lua_insert(L, -2); /* stack: ..., __await, object, waker */
+  lua_pushcfunction(L, vgL_keeptraceback);
+  lua_insert(L, -4);
+  if (lua_pcall(L, 2, 0, -4) != LUA_OK) {
+    vgL_abandon(L, S, index);
+    lua_remove(L, -2); /* the handler */
+    return NULL;
+  }
+  lua_pop(L, 1);
   *type = VGL_WAKER;
   return vgL_toevent(L, S, index, type);
 }
@@ -370,6 +389,7 @@ static int await(lua_State *L, lua_KContext how) {
   co = vgL_enter(L, S, how == AWAIT ? "await" : "pawait");
   vgL_opttoken(L, S, 2, &token);
   event = vgL_toawaitable(L, S, 1, 1, &type);
+  if (event == NULL) return finish(L, S, how, VGL_RAISE);
   if (token.event == event) token.event = NULL;
   while (vgL_makeroom(L, 1, type, 1)) continue;
   if (vgL_isready(L, S, 1, type, event)) {

@@ -58,12 +58,13 @@ static int resume_on(lua_State *L, int status, lua_KContext how) {
   vgL_state_t *S = VGL_S(L);
   lua_State *co = how == AS_WRAP ? lua_tothread(L, lua_upvalueindex(2))
                                  : lua_tothread(L, 1);
-  int walled = S->walled, n;
+  lua_State *walled = S->walled;
+  int n;
 
   VG_UNUSED(status);
   set_waiting(L, S, co, 0);
   S->active = co;
-  S->walled = walled || !lua_isyieldable(L);
+  if (walled == NULL && !lua_isyieldable(L)) S->walled = L;
   status = lua_resume(co, L, 0, &n);
   S->active = L;
   S->walled = walled;
@@ -86,11 +87,13 @@ static int after_resume(lua_State *L, vgL_state_t *S, lua_State *co,
     return how == AS_RESUME ? n + 1 : n;
   }
   if (how == AS_RESUME) {
+    lua_xmove(co, L, 1); /* `co` may be L: it cannot resume itself */
     lua_pushboolean(L, 0);
-    lua_xmove(co, L, 1);
+    lua_insert(L, -2);
     return 2;
   }
-  status = lua_resetthread(co); /* as coroutine.wrap: close, then raise */
+  if (lua_status(co) != LUA_OK && lua_status(co) != LUA_YIELD)
+    status = lua_resetthread(co); /* as coroutine.wrap: close, then raise */
   lua_xmove(co, L, 1);
   if (status != LUA_ERRMEM && lua_type(L, -1) == LUA_TSTRING) {
     luaL_where(L, 1);
@@ -103,8 +106,8 @@ static int after_resume(lua_State *L, vgL_state_t *S, lua_State *co,
 /* Resumes `co` with the values from index `first` up. */
 static int resume(lua_State *L, vgL_state_t *S, lua_State *co, int first,
                   lua_KContext how) {
-  int n = lua_gettop(L) - first + 1, status, walled = S->walled;
-  lua_State *active = S->active;
+  int n = lua_gettop(L) - first + 1, status;
+  lua_State *active = S->active, *walled = S->walled;
   const char *refusal = NULL;
 
   if (is_waiting(L, S, co))
@@ -122,7 +125,8 @@ static int resume(lua_State *L, vgL_state_t *S, lua_State *co, int first,
   lua_xmove(L, co, n);
   if (S->sched != NULL && L == active) {
     S->active = co;
-    S->walled = walled || (S->sched->current != NULL && !lua_isyieldable(L));
+    if (walled == NULL && S->sched->current != NULL && !lua_isyieldable(L))
+      S->walled = L;
   }
   status = lua_resume(co, L, n, &n);
   S->active = active;
@@ -149,18 +153,12 @@ static int wrapped(lua_State *L) {
 }
 
 static int l_wrap(lua_State *L) {
+  lua_State *co;
+  luaL_checktype(L, 1, LUA_TFUNCTION);
   vgL_pushstate(L);
+  co = lua_newthread(L);
   lua_pushvalue(L, 1);
-  lua_replace(L, 1);
-  lua_insert(L, 1); /* stack: state, function */
-  lua_settop(L, 2);
-  luaL_checktype(L, 2, LUA_TFUNCTION);
-  {
-    lua_State *co = lua_newthread(L);
-    lua_pushvalue(L, 2);
-    lua_xmove(L, co, 1);
-  }
-  lua_remove(L, 2); /* stack: state, thread */
+  lua_xmove(L, co, 1); /* stack: function..., state, thread */
   lua_pushcclosure(L, wrapped, 2);
   return 1;
 }

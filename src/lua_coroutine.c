@@ -421,10 +421,11 @@ static int coroutine_resume(vg_coroutine_t *co) {
   vg_scheduler_t *s = co->event.scheduler;
   vgL_state_t *S = s->host.data;
   lua_State *before = S->active;
-  int walled = S->walled, handled = co->flags & VG_CO_SWITCH_HANDLERS;
+  lua_State *walled = S->walled;
+  int handled = co->flags & VG_CO_SWITCH_HANDLERS;
   int status, n, outcome;
 
-  S->walled = 0;
+  S->walled = NULL;
   do {
     lua_State *thread = co->thread;
     uint32_t anchor = co->anchor;
@@ -851,9 +852,12 @@ static int coroutine__newindex(lua_State *L) {
 
 static int coroutine__tostring(lua_State *L) {
   vgL_state_t *S = VGL_S(L);
-  vg_coroutine_t *co = check(L, S);
+  vg_coroutine_t *co;
   char text[1024];
 
+  if (S->sched == NULL)
+    return lua_pushliteral(L, "vigil.coroutine (the loop is closed)"), 1;
+  co = check(L, S);
   lua_settop(L, 1);
   push_rare(L, co, "name");
   vg__describe(co, lua_tostring(L, -1), text, sizeof text);

@@ -79,6 +79,10 @@ static void mark_caught(lua_State *L, int index, future_object_t *f) {
   lua_pop(L, 2);
 }
 
+void vgL_caught(lua_State *L, int index) {
+  mark_caught(L, index, lua_touserdata(L, index));
+}
+
 /* Stages run in coroutines of their own, in the scope of who added them. */
 static void start_stages(lua_State *L, vgL_state_t *S, int future) {
   lua_Integer i, n;
@@ -304,9 +308,12 @@ static int l_add_stage(lua_State *L) {
 }
 
 static int future__tostring(lua_State *L) {
-  future_object_t *f = check_future(L);
+  future_object_t *f;
   char text[128];
 
+  if (VGL_S(L)->sched == NULL)
+    return lua_pushliteral(L, "vigil.future (the loop is closed)"), 1;
+  f = check_future(L);
   vg_event_info(&f->future.event, text, sizeof text);
   if (f->made_at != NULL)
     lua_pushfstring(L, "%s, made at %s:%d", text, f->made_at, f->made_line);

@@ -69,6 +69,7 @@ static int gather_done(lua_State *L, int status, lua_KContext ctx) {
 static int l_gather(lua_State *L) {
   vgL_state_t *S = VGL_S(L);
   vg_coroutine_t *co;
+  vg_event_t *event;
   vg_gather_t *g;
   vgL_token_t token;
   uint32_t i, n;
@@ -91,12 +92,18 @@ static int l_gather(lua_State *L) {
   g->order = (uint32_t *)(g->members + n);
   for (i = 0; i < n; i++) {
     lua_rawgeti(L, 1, (lua_Integer)i + 1); /* stack: ..., 6 */
-    vg_gather_member(g, i, vgL_toawaitable(L, S, 6, 1, &type));
+    event = vgL_toawaitable(L, S, 6, 1, &type);
+    if (event == NULL) {
+      g->count = i; /* those before it */
+      abandon_pending(L, S);
+      return lua_error(L);
+    }
+    vg_gather_member(g, i, event);
     lua_rawseti(L, 1, (lua_Integer)i + 1);
   }
   /* Those that have settled already count without any subscription. */
   for (i = 0; i < n && !vg_gather_done(g); i++) {
-    vg_event_t *event = g->members[i].event;
+    event = g->members[i].event;
     lua_rawgeti(L, 1, (lua_Integer)i + 1);
     vgL_toevent(L, S, 6, &type);
     if (vgL_isready(L, S, 6, type, event)) vg_gather_ready(g, i);
@@ -127,6 +134,7 @@ static int l_kind(lua_State *L) {
   int type;
 
   luaL_checkany(L, 1);
+  vgL_checkopen(L, S);
   if (vgL_toevent(L, S, 1, &type) != NULL) {
     lua_pushstring(L, type == VGL_COROUTINE ? "coroutine"
                       : type == VGL_CHANNEL || type == VGL_SENDING

@@ -86,7 +86,8 @@ struct vgL_state {
   vg_coroutine_t main; /* the main chunk, when it waits */
   int parked;          /* the yield under way is a wait of ours */
   int keep_thread;     /* the thread of the body that just ended is as new */
-  int walled;          /* below a C function that cannot yield */
+  lua_State *walled;   /* has a C function that cannot yield: a plain
+                       ** coroutine that runs below may not wait */
   const void *metatables[VGL_TYPES];
   int metatable_refs[VGL_TYPES];
   const vgL_type_t *types[VGL_TYPES];
@@ -216,7 +217,7 @@ static inline vg_coroutine_t *vgL_enter(lua_State *L, vgL_state_t *S,
                                         const char *what) {
   vg_coroutine_t *co;
   if (S->sched != NULL && (co = S->sched->current) != NULL &&
-      L == S->active && !S->walled && !(co->flags & VG_CO_CANCEL_ACTIVE) &&
+      L == S->active && S->walled == NULL && !(co->flags & VG_CO_CANCEL_ACTIVE) &&
       lua_isyieldable(L))
     return co;
   return vgL_enterslow(L, S, what);
@@ -252,7 +253,8 @@ static inline int vgL_woken(lua_State *L, vgL_state_t *S) {
 
 /* Makes any awaitable value at index (absolute) an event: a userdata of ours
 ** as it is, an object with __await replaced on the stack by its waker.
-** Raises, naming `argument`, if it is not awaitable. */
+** Raises, naming `argument`, if it is not awaitable.  NULL and the error on
+** the stack if __await failed: what was made before must be abandoned. */
 vg_event_t *vgL_toawaitable(lua_State *L, vgL_state_t *S, int index,
                             int argument, int *type);
 
@@ -266,7 +268,9 @@ int vgL_makeroom(lua_State *L, int index, int type, int n);
 /* Adds it to the wait being prepared; a negative result is an error code. */
 int vgL_subscribe(lua_State *L, vgL_state_t *S, int index, int type,
                   vg_event_t *event, vg_coroutine_t *co);
-/* Pushes the waker object that __await is given: lua_waker.c. */
+/* Somebody will see the failure of the future at index: lua_future.c. */
+void vgL_caught(lua_State *L, int index);
+/* Pushes the waker object that __await is given: lua_future.c. */
 void vgL_newwaker(lua_State *L, vgL_state_t *S);
 /* Calls what a user-defined awaitable registered for its cancellation, if the
 ** object at index is one whose wait ended without it. */

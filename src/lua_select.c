@@ -84,7 +84,11 @@ static int l_select(lua_State *L) {
                                 luaL_typename(L, -1)));
     lua_pop(L, 1);
   }
-  for (i = 1; i <= n; i++) vgL_toawaitable(L, S, i + 1, 1, &type);
+  for (i = 1; i <= n; i++) {
+    if (vgL_toawaitable(L, S, i + 1, 1, &type) != NULL) continue;
+    abandon_others(L, S, i - 1, 0);
+    return lua_error(L);
+  }
   for (i = 1; i <= n; i++) {
     vgL_toevent(L, S, i + 1, &type);
     if (vgL_makeroom(L, i + 1, type, n)) i = 0; /* all of them again */

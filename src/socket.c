@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,7 +64,7 @@ int vg__socket_listen(const vg_address_t *address,
   int fd = new_socket(family), err;
 
   if (fd < 0) return fd;
-  err = set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  err = set_option(fd, SOL_SOCKET, SO_REUSEADDR, (int)options->reuseaddr);
   if (err == 0 && options->reuseport)
 #ifdef SO_REUSEPORT
     err = set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1);
@@ -155,6 +156,33 @@ int vg__socket_connect(int fd, const char *address, uint32_t length) {
     result = connect(fd, (struct sockaddr *)&un, (socklen_t)length);
   } while (result != 0 && errno == EINTR);
   return result == 0 ? 0 : ERROR(errno);
+}
+
+static int option_name(int option, int *level, int *name) {
+  *level = IPPROTO_TCP;
+  switch (option) {
+    case VG_SOCKET_NODELAY: *name = TCP_NODELAY; return 0;
+    case VG_SOCKET_KEEPALIVE:
+      *level = SOL_SOCKET;
+      *name = SO_KEEPALIVE;
+      return 0;
+#ifdef TCP_USER_TIMEOUT
+    case VG_SOCKET_USER_TIMEOUT: *name = TCP_USER_TIMEOUT; return 0;
+#endif
+    default: return UV_ENOTSUP;
+  }
+}
+
+int vg__socket_get(int fd, int option, int *value) {
+  socklen_t size = sizeof *value;
+  int level, name, err = option_name(option, &level, &name);
+  if (err < 0) return err;
+  return getsockopt(fd, level, name, value, &size) == 0 ? 0 : ERROR(errno);
+}
+
+int vg__socket_set(int fd, int option, int value) {
+  int level, name, err = option_name(option, &level, &name);
+  return err < 0 ? err : set_option(fd, level, name, value);
 }
 
 int vg__socket_name(int fd, int peer, char *buffer, size_t *size) {

@@ -270,6 +270,14 @@ describe("vigil.coroutine", function()
     assert.matches("cannot resume", err)
   end)
 
+  spec("wrap of the running one is refused", function()
+    local step
+    step = aware.wrap(function() return pcall(step) end)
+    local ok, err = step()
+    assert.is_false(ok)
+    assert.matches("cannot resume", err)
+  end)
+
   spec("status names suspended, running, normal and dead", function()
     local co, inside, outer
     co = aware.create(function()
@@ -363,9 +371,8 @@ describe("vigil.coroutine", function()
   it("install puts it in _G and package.loaded", function()
     local code, out = helper.run_script [[
       local vigil = require "vigil"
-      local returned = vigil.coroutine.install()
-      print(coroutine == vigil.coroutine, require "coroutine" == coroutine,
-        returned == coroutine)
+      vigil.coroutine.install()
+      print(coroutine == vigil.coroutine, require "coroutine" == coroutine)
       vigil.run(function()
         for v in coroutine.wrap(function()
           for i = 1, 3 do
@@ -376,7 +383,7 @@ describe("vigil.coroutine", function()
       end)
     ]]
     assert.equal(0, code)
-    assert.equal("true\ttrue\ttrue\n1 2 3 ", out)
+    assert.equal("true\ttrue\n1 2 3 ", out)
   end)
 end)
 
@@ -475,11 +482,23 @@ describe("an await where Lua cannot yield names", function()
     return tostring(setmetatable({}, { __tostring = wait }))
   end)
 
-  refuses("a __pairs metamethod's caller works or is named", "string.gsub",
+  refuses("string.gsub around functions that can yield", "string.gsub",
     function(wait)
       return string.gsub("a", "a", function()
+        vigil.pcall(error)
+        pcall(error)
         for _ in pairs(setmetatable({}, { __pairs = wait })) do break end
       end)
+    end)
+
+  refuses("string.gsub between two aware generators", "string.gsub",
+    function(wait)
+      local ok, err = aware.resume(aware.create(function()
+        return string.gsub("a", "a", function()
+          return aware.wrap(function() aware.wrap(wait)() end)()
+        end)
+      end))
+      if not ok then error(err, 0) end
     end)
 
   refuses("string.gsub around an aware generator", "string.gsub",
@@ -608,6 +627,13 @@ describe("an await works", function()
     assert.equal(4, -setmetatable({}, { __unm = function()
       return wait(4)
     end }))
+  end)
+  works("__pairs", function(wait)
+    local t = setmetatable({}, { __pairs = function(t)
+      wait()
+      return next, t
+    end })
+    for _ in pairs(t) do error "empty" end
   end)
   works("__close at the end of a block", function(wait)
     do

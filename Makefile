@@ -43,6 +43,8 @@ ENV    = LUA_PATH_5_4="./lua/?.lua;./lua/?/init.lua;$${LUA_PATH_5_4-$${LUA_PATH-
          LUA_CPATH_5_4="./$(BUILD)/?.so;$${LUA_CPATH_5_4-$${LUA_CPATH-;}}" \
          VIGIL_BUILD='$(BUILD)' LUA='$(LUA)'
 BUSTED = $(LUA) -e 'require "busted.runner" { standalone = false }' /dev/null
+# 1,000 clients and their servers in one process are more than the usual 1,024.
+FILES  = ulimit -S -n 65536 2>/dev/null || ulimit -S -n $$(ulimit -H -n);
 MAKE  += --no-print-directory
 BUILD_ALL = $(MAKE) -j$(JOBS)
 
@@ -81,23 +83,23 @@ $(BUILD)/gcstress.so: $(BUILD)/test/gcstress.o
 run:
 	@sh .ci/need run
 	@$(BUILD_ALL) all
-	@$(ENV) $(LUA) examples/tour.lua $(ARGS)
+	@$(FILES) $(ENV) $(LUA) examples/tour.lua $(ARGS)
 
 test:
 	@sh .ci/need test
 	@$(BUILD_ALL) all c-tests
 	@failed=0; $(MAKE) test-c || failed=1; $(MAKE) test-lua || failed=1; \
-	  exit $$failed
+	  [ $$failed -eq 0 ] || echo 'test: FAILED, see above'; exit $$failed
 
 test-c:
 	@RUNNER='$(RUNNER)' sh .ci/ctests $(C_TESTS)
 
 test-lua:
-	@$(ENV) $(BUSTED) $(ARGS)
+	@$(FILES) $(ENV) $(BUSTED) $(ARGS)
 
 lint:
 	@sh .ci/need all
-	luacheck -q lua spec examples bench .busted
+	luacheck -q --no-color lua spec examples bench .busted
 	clang-format --dry-run -Werror $(FORMAT)
 	$(LUA) .ci/rockspec.lua
 	$(BUILD_ALL) all c-tests CC=gcc   BUILD=build/gcc   WARNINGS='$(WARNINGS) -Werror'
@@ -133,7 +135,7 @@ valgrind:
 	@$(MAKE) test-c BUILD=build/valgrind \
 	  RUNNER='valgrind -q --leak-check=full --error-exitcode=99'
 
-# The specs with a full collection every GC_EVERY instructions.
+# The specs with a full collection every GC_EVERY instructions: some minutes.
 GC_EVERY ?= 100
 gc:
 	@sh .ci/need test
@@ -143,7 +145,7 @@ gc:
 bench:
 	@sh .ci/need run
 	@$(BUILD_ALL) all
-	@$(ENV) $(LUA) bench/run.lua $(ARGS)
+	@$(FILES) $(ENV) $(LUA) bench/run.lua $(ARGS)
 
 LUA_DIR = $(DESTDIR)$(PREFIX)/share/lua/$(LUA_VER)/vigil
 LIB_DIR = $(DESTDIR)$(PREFIX)/lib/lua/$(LUA_VER)/vigil

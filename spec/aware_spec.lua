@@ -205,15 +205,16 @@ describe("a generator", function()
   spec("that is dropped while it waits for a cancelled coroutine is freed",
     function()
       local weak = setmetatable({}, { __mode = "k" })
-      local co = spawn(function()
-        local step = aware.create(function() sleep(10) end)
-        weak[step] = true
-        aware.resume(step)
-      end)
-      suspend()
-      co:cancel()
-      pawait(co)
-      co = nil
+      do
+        local co = spawn(function()
+          local step = aware.create(function() sleep(10) end)
+          weak[step] = true
+          aware.resume(step)
+        end)
+        suspend()
+        co:cancel()
+        pawait(co)
+      end
       collectgarbage()
       collectgarbage()
       assert.is_nil(next(weak))
@@ -487,7 +488,7 @@ describe("an await where Lua cannot yield names", function()
       return string.gsub("a", "a", function()
         vigil.pcall(error)
         pcall(error)
-        for _ in pairs(setmetatable({}, { __pairs = wait })) do break end
+        return pairs(setmetatable({}, { __pairs = wait }))
       end)
     end)
 
@@ -633,7 +634,8 @@ describe("an await works", function()
       wait()
       return next, t
     end })
-    for _ in pairs(t) do error "empty" end
+    local first = pairs(t)
+    assert.equal(next, first)
   end)
   works("__close at the end of a block", function(wait)
     do
@@ -650,7 +652,7 @@ describe("an await works", function()
   end)
   works("__close of a generic for", function(wait)
     local closing = setmetatable({}, { __close = function() wait() end })
-    for _ in next, { 1 }, nil, closing do break end
+    for value in next, { 1 }, nil, closing do assert.equal(1, value) end
   end)
   works("a chunk run by dofile", function(wait)
     local name = os.tmpname()

@@ -675,9 +675,9 @@ describe("tokens of send and recv", function()
   end)
 
   spec("of 0 poll once before they end a wait", function()
-    local ch, value, err = vigil.channel(), nil, nil
+    local ch = vigil.channel()
     spawn(function() ch:send "just in time" end)
-    value, err = ch:recv(0)
+    local value, err = ch:recv(0)
     assert.is_nil(err)
     assert.equal("just in time", value)
   end)

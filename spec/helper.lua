@@ -128,6 +128,7 @@ end
 --   env      variables; false: unset
 --   input    what it reads from stdin (nothing)
 --   cwd      where it runs (here)
+--   files    how many descriptors it may have open
 --   timeout  seconds (20; ten times that under the sanitizers)
 --   name     what stands for the code's file name in its messages
 function helper.run_script(script, options)
@@ -145,6 +146,9 @@ function helper.run_script(script, options)
 
   local words = {}
   if options.cwd then words[1] = "cd " .. quote(options.cwd) .. " &&" end
+  if options.files then
+    words[#words + 1] = ("ulimit -n %d &&"):format(options.files)
+  end
   words[#words + 1] = "env " .. environment(options.env) .. " timeout -k 5"
   words[#words + 1] = (options.timeout or 20) * (helper.sanitized and 10 or 1)
   words[#words + 1] = lua .. " " .. quote(file)

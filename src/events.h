@@ -65,13 +65,13 @@ static inline void vg__tally_tell(vg_tally_t *tally, vg_event_t *event) {
   vg_event_release(event);
 }
 
-/* The `replay` of both.  Whoever is told alone has taken it. */
+/* The `replay` of both: tells, and leaves the taking to who runs. */
 static inline int vg__tally_replay(vg_tally_t *tally, vg_event_t *event,
                                    vg_callback_t *callback) {
   size_t count = vg__tally_pending(tally);
   if (count == 0 || (event->flags & VG_EVENT_CLOSED)) return 0;
   if (callback != NULL) {
-    vg__tally_take(tally);
+    tally->told = tally->arrived;
     callback->notify(callback, event, 0, (intptr_t)count);
   }
   return 1;

@@ -24,7 +24,7 @@ void vg_gather_member(vg_gather_t *g, uint32_t index, vg_event_t *event) {
   m->event = event;
   m->value = 0;
   m->status = 0;
-  m->subscribed = m->started = m->settled = 0;
+  m->subscribed = m->started = m->settled = m->owned = 0;
 }
 
 static void leave(vg_gather_member_t *m) {
@@ -59,13 +59,22 @@ static void member_settled(vg_callback_t *cb, vg_event_t *event, int status,
 
 void vg_gather_ready(vg_gather_t *g, uint32_t index) {
   vg_gather_member_t *m = &g->members[index];
-  if (!vg_event_replay(m->event, &m->base)) member_settled(&m->base, m->event, 0, 0);
+  int closed = m->event->flags & VG_EVENT_CLOSED;
+  if (!vg_event_replay(m->event, &m->base))
+    member_settled(&m->base, m->event, closed ? VG_ECLOSED : 0, 0);
 }
 
+/* An owned coroutine is cancelled as soon as the wait is over: what it was
+** handed and has not seen yet goes on to others. */
 static void gather_stop(vg_event_t *event) {
   vg_gather_t *g = (vg_gather_t *)event;
   uint32_t i;
-  for (i = 0; i < g->count; i++) leave(&g->members[i]);
+  for (i = 0; i < g->count; i++) {
+    vg_gather_member_t *m = &g->members[i];
+    leave(m);
+    if (m->owned && !m->settled)
+      vg_coroutine_cancel((vg_coroutine_t *)m->event);
+  }
 }
 
 /* Some may settle while this goes on; when that is enough, the waker has its

@@ -67,6 +67,7 @@ typedef struct vg_timer {
   vg_timer_node_t node;
   uint64_t period_ns; /* 0: one-shot */
   uint64_t due_ns;    /* of the tick to come; fixed at creation */
+  int status;         /* of a one-shot's firing: 0, or what a timeout means */
 } vg_timer_t;
 
 void vg_timer_init(vg_timer_t *timer, vg_scheduler_t *s, uint64_t due_ns,
@@ -581,6 +582,7 @@ typedef struct vg_gather_member {
   intptr_t value;
   int32_t status;
   unsigned subscribed : 1, started : 1, settled : 1;
+  unsigned owned : 1; /* a coroutine that goes when it is not needed */
 } vg_gather_member_t;
 
 /* Fires when `need` members have succeeded, when all have settled, or at the

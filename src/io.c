@@ -35,6 +35,11 @@ static int input_start(vg_event_t *event) {
   return io->state == VG_IO_OPEN ? vg__stream_arm(io) : 0;
 }
 
+static void input_del_callback(vg_event_t *event, vg_callback_t *cb) {
+  VG_UNUSED(cb);
+  io_of_input(event)->reader = NULL;
+}
+
 static int describe(const vg_io_t *io, const char *what, char *buffer,
                     size_t size) {
   char peer[128];
@@ -67,6 +72,7 @@ static int output_info(const vg_event_t *event, char *buffer, size_t size) {
 
 static const vg_event_methods_t input_methods = {
     .name = "read",
+    .del_callback = input_del_callback,
     .start = input_start,
     .dispose = inner_dispose,
     .info = input_info,
@@ -274,10 +280,16 @@ int vg_io_connect_path(vg_io_t *io, const char *path, size_t length) {
 ** {== Reading
 */
 
-/* What it finds, or fails with, it will see when it looks again. */
-void vg__io_wake_reader(vg_io_t *io) { vg_event_notify(&io->input, 0, 0); }
+static int wait_input(vg_io_t *io, vg_coroutine_t *co) {
+  io->reader = vg__waker_wait(co, &io->input);
+  return io->reader != NULL ? 0 : UV_ENOMEM;
+}
 
-int vg_io_look(vg_io_t *io, const vg_want_t *want, vg_found_t *found) {
+int vg_io_wait_connected(vg_io_t *io, vg_coroutine_t *co) {
+  return wait_input(io, co);
+}
+
+int vg__io_look(vg_io_t *io, const vg_want_t *want, vg_found_t *found) {
   if (vg__io_is_closed(io)) return VG_ECLOSED;
   if (want != &io->want) {
     if (io->reading) return UV_EBUSY;
@@ -288,7 +300,7 @@ int vg_io_look(vg_io_t *io, const vg_want_t *want, vg_found_t *found) {
 }
 
 int vg_io_wait_read(vg_io_t *io, vg_coroutine_t *co, const vg_want_t *want) {
-  int err = vg_resume_when(co, &io->input, 0, NULL, NULL);
+  int err = wait_input(io, co);
   if (err < 0) return err;
   io->want = *want; /* io->scanned is for this search, just made */
   io->reading = 1;

@@ -142,9 +142,9 @@ typedef enum vg_io_state {
 
 /* The I/O handle.  As an event it fires when it is closed to its users.
 **   - CLOSED is set from FLUSHING on.
-**   - `want` belongs to the reader that waits on `input`; there is one at
-**     most, and `reading` is set from its wait until it has run again, so
-**     that nobody takes what it was woken for.
+**   - `reader` is who waits on `input` (to read, or to be connected): one at
+**     most.  `want` is what it reads.  `reading` is set from its wait until
+**     it has run again, so that nobody takes what it was woken for.
 **   - read_status: 0, or what every read gives once the buffer is empty
 **     (UV_EOF or an error; it stays).
 **   - write_status: 0, or what every write gives.
@@ -161,6 +161,7 @@ struct vg_io {
   } uv;
   vg_event_t input;
   vg_event_t output;
+  vg_wait_t *reader;
   vg_link_t writers;
   vg_buffer_t buffer;
   vg_want_t want;
@@ -195,14 +196,31 @@ int vg_io_new(vg_scheduler_t *s, int kind, vg_io_t **result);
 ** over, from malloc) may be NULL. */
 int vg_io_open(vg_io_t *io, int fd, const vg_address_t *peer, char *path);
 
-/* Begin to connect; `local` may be NULL.  Then wait on input. */
+/* Begin to connect; `local` may be NULL.  Then wait for it. */
 int vg_io_connect(vg_io_t *io, const vg_address_t *address,
                   const vg_address_t *local);
 int vg_io_connect_path(vg_io_t *io, const char *path, size_t length);
+int vg_io_wait_connected(vg_io_t *io, vg_coroutine_t *co);
+
+/* What the waiter finds, or fails with, it sees when it looks again. */
+static inline void vg__io_wake_reader(vg_io_t *io) {
+  if (io->reader != NULL)
+    vg_waker_wake(io->reader->coroutine, io->reader, 0, 0);
+}
 
 /* Whether a read can be answered, as vg__buffer_find; also VG_ECLOSED, and
 ** UV_EBUSY while another one waits.  The waiter looks with io->want. */
-int vg_io_look(vg_io_t *io, const vg_want_t *want, vg_found_t *found);
+int vg__io_look(vg_io_t *io, const vg_want_t *want, vg_found_t *found);
+static inline int vg_io_look(vg_io_t *io, const vg_want_t *want,
+                             vg_found_t *found) {
+  size_t length = vg__buffer_length(&io->buffer);
+  if (length == 0 || want->mode != VG_READ_SOME || want->limit < length ||
+      (io->reading && want != &io->want))
+    return vg__io_look(io, want, found);
+  found->take = length;
+  found->skip = 0;
+  return 1;
+}
 /* Waits for that, just after a look that gave 0. */
 int vg_io_wait_read(vg_io_t *io, vg_coroutine_t *co, const vg_want_t *want);
 /* The reader runs again. */
@@ -248,7 +266,6 @@ void vg__stream_wake_writers(vg_io_t *io);
 int vg__stream_start_writer(vg_io_t *io);
 void vg__stream_drop_writer(vg_io_t *io, const vg_callback_t *cb);
 void vg__stream_finish(vg_io_t *io, int reset); /* uv_close, in the end */
-void vg__io_wake_reader(vg_io_t *io);
 /* SIGPIPE would kill the process: ignored, unless somebody handles it. */
 void vg__ignore_sigpipe(void);
 

@@ -18,6 +18,7 @@ void vg__buffer_clear(vg_buffer_t *b) {
   b->start = b->end = b->capacity = 0;
 }
 
+/* Capacities are powers of two. */
 static int grow(vg_buffer_t *b, size_t needed) {
   size_t capacity = b->capacity > 0 ? b->capacity : MIN_CAPACITY;
   char *data;

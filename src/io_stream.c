@@ -33,13 +33,9 @@
 ** {== Reading
 */
 
-static int reader_waits(const vg_io_t *io) {
-  return io->input.callbacks.length > 0;
-}
-
 static int is_full(const vg_io_t *io) {
-  return vg__buffer_length(&io->buffer) >= io->limits->high_water &&
-         vg__buffer_length(&io->buffer) > 0 && !reader_waits(io);
+  return io->reader == NULL && io->buffer.data != NULL &&
+         vg__buffer_length(&io->buffer) >= io->limits->high_water;
 }
 
 static void allocate(uv_handle_t *handle, size_t suggested, uv_buf_t *buf) {
@@ -67,9 +63,16 @@ static int keep(vg_io_t *io, const char *data, size_t n) {
   return vg__buffer_append(&io->buffer, data, n);
 }
 
+/* Whether the reader would not wait any more. */
+static int is_satisfied(vg_io_t *io) {
+  vg_found_t found;
+  return io->want.mode == VG_READ_SOME ||
+         vg__buffer_find(&io->buffer, &io->want, io->read_status,
+                         &io->scanned, &found) != 0;
+}
+
 static void received(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf) {
   vg_io_t *io = stream->data;
-  vg_found_t found;
 
   if (n == 0) return;
   if (n == UV_ENOBUFS) { /* from `allocate` */
@@ -84,10 +87,7 @@ static void received(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf) {
     io->read_status = (int)n;
   }
   if (io->read_status != 0) vg__stream_disarm(io);
-  if (reader_waits(io) &&
-      vg__buffer_find(&io->buffer, &io->want, io->read_status, &io->scanned,
-                      &found) != 0)
-    vg__io_wake_reader(io);
+  if (io->reader != NULL && is_satisfied(io)) vg__io_wake_reader(io);
 }
 
 int vg__stream_arm(vg_io_t *io) {

@@ -60,7 +60,7 @@ static int wait_connected(lua_State *L, vgL_state_t *S, vg_coroutine_t *co,
   int err;
 
   vgL_newwait(L, S, co, token);
-  err = vg_resume_when(co, &io->input, 0, NULL, NULL);
+  err = vg_io_wait_connected(io, co);
   if (err < 0) {
     vg_waker_clean(co);
     vg_io_abort(io);

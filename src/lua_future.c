@@ -41,6 +41,7 @@ static void push_extras(lua_State *L, int future) {
 
 /* A failure that nobody has caught yet will be reported by its collection. */
 static void set_sentinel(lua_State *L, int future) {
+  future_object_t *f = lua_touserdata(L, future);
   int *caught;
 
   future = lua_absindex(L, future);
@@ -49,6 +50,12 @@ static void set_sentinel(lua_State *L, int future) {
   *caught = 0;
   lua_getiuservalue(L, future, VGL_OUTCOME);
   lua_setiuservalue(L, -2, 1);
+  lua_getfield(L, -2, "settled_at");
+  lua_pushfstring(L, "future made at %s:%d, failed at %s; nobody caught it",
+                  f->made_at != NULL ? f->made_at : "?", f->made_line,
+                  lua_isnil(L, -1) ? "?" : lua_tostring(L, -1));
+  lua_setiuservalue(L, -3, 2);
+  lua_pop(L, 1);
   luaL_getmetatable(L, SENTINEL);
   lua_setmetatable(L, -2);
   lua_setfield(L, -2, "sentinel");
@@ -60,8 +67,9 @@ static int sentinel__gc(lua_State *L) {
   int *caught = lua_touserdata(L, 1);
   if (!*caught) {
     *caught = 1;
+    lua_getiuservalue(L, 1, 2);
     lua_getiuservalue(L, 1, 1);
-    vgL_reportunhandled(L, S, "of a future that nobody caught", NULL);
+    vgL_reportunhandled(L, S, lua_tostring(L, 2), NULL);
   }
   return 0;
 }
@@ -139,14 +147,16 @@ static future_object_t *check_promise(lua_State *L, vgL_state_t *S) {
   return lua_touserdata(L, -1);
 }
 
-static void check_pending(lua_State *L, const future_object_t *f,
-                          int future) {
-  if (f->future.state == VG_FUTURE_PENDING) return;
+/* 0 where its consumer has cancelled it, which stops no producer.  Raises
+** where a promise has settled it. */
+static int check_pending(lua_State *L, const future_object_t *f, int future) {
+  if (f->future.state == VG_FUTURE_PENDING) return 1;
+  if (f->future.state == VG_FUTURE_CANCELLED) return 0;
   push_extras(L, future);
   lua_getfield(L, -1, "settled_at");
-  luaL_error(L, "the future has been settled already%s%s",
-             lua_isnil(L, -1) ? "" : ", at ",
-             lua_isnil(L, -1) ? "" : lua_tostring(L, -1));
+  return luaL_error(L, "the future has been settled already%s%s",
+                    lua_isnil(L, -1) ? "" : ", at ",
+                    lua_isnil(L, -1) ? "" : lua_tostring(L, -1));
 }
 
 static void record_place(lua_State *L, vgL_state_t *S, int future) {
@@ -159,20 +169,23 @@ static void record_place(lua_State *L, vgL_state_t *S, int future) {
   lua_pop(L, 1);
 }
 
-/* promise:complete(...) */
+/* promise:complete(...) --> boolean */
 static int promise_complete(lua_State *L) {
   vgL_state_t *S = VGL_S(L);
   int n = lua_gettop(L) - 1;
   future_object_t *f = check_promise(L, S);
 
-  check_pending(L, f, lua_gettop(L));
+  lua_pushboolean(L, 0);
+  if (!check_pending(L, f, lua_gettop(L) - 1)) return 1;
+  lua_pop(L, 1);
   lua_replace(L, 1); /* stack: future, values... */
   record_place(L, S, 1);
   settle(L, S, 1, VG_FUTURE_COMPLETED, n);
-  return 0;
+  lua_pushboolean(L, 1);
+  return 1;
 }
 
-/* promise:fail(error) */
+/* promise:fail(error) --> boolean */
 static int promise_fail(lua_State *L) {
   vgL_state_t *S = VGL_S(L);
   future_object_t *f;
@@ -180,11 +193,14 @@ static int promise_fail(lua_State *L) {
   luaL_checkany(L, 2);
   lua_settop(L, 2);
   f = check_promise(L, S);
-  check_pending(L, f, 3);
+  lua_pushboolean(L, 0);
+  if (!check_pending(L, f, 3)) return 1;
+  lua_pop(L, 1);
   lua_replace(L, 1);
   record_place(L, S, 1);
   settle(L, S, 1, VG_FUTURE_FAILED, 1);
-  return 0;
+  lua_pushboolean(L, 1);
+  return 1;
 }
 
 /* promise:future() --> future */

@@ -5,38 +5,38 @@
 
 #include "lua_internal.h"
 
-/* stack: members, need, fail_fast, token, gather.  Returns the array of
+/* stack: members, need, fail_fast, token, owned, gather.  Returns the array of
 ** settled members in order of settling, each followed by whether it
 ** succeeded and its first value or error: i, ok, value, ... */
 static int push_outcome(lua_State *L, vgL_state_t *S) {
-  vg_gather_t *g = lua_touserdata(L, 5);
+  vg_gather_t *g = lua_touserdata(L, 6);
   lua_Integer out = 0;
   uint32_t k;
 
-  lua_settop(L, 5);
+  lua_settop(L, 6);
   lua_createtable(L, (int)(3 * g->settled), 0);
   for (k = 0; k < g->settled; k++) {
     vg_gather_member_t *m = &g->members[g->order[k]];
     int type, n;
-    lua_rawgeti(L, 1, (lua_Integer)g->order[k] + 1); /* stack: ..., 7 */
-    vgL_toevent(L, S, 7, &type);
-    n = S->types[type]->collect(L, S, 7, m->event, m->status, m->value);
+    lua_rawgeti(L, 1, (lua_Integer)g->order[k] + 1); /* stack: ..., 8 */
+    vgL_toevent(L, S, 8, &type);
+    n = S->types[type]->collect(L, S, 8, m->event, m->status, m->value);
     lua_pushinteger(L, (lua_Integer)g->order[k] + 1);
-    lua_rawseti(L, 6, ++out);
+    lua_rawseti(L, 7, ++out);
     lua_pushboolean(L, n != VGL_RAISE);
-    lua_rawseti(L, 6, ++out);
+    lua_rawseti(L, 7, ++out);
     if (n == VGL_RAISE) n = 1;
     if (n == 0) lua_pushnil(L), n = 1;
     lua_pushvalue(L, -n);
-    lua_rawseti(L, 6, ++out);
-    lua_settop(L, 6);
+    lua_rawseti(L, 7, ++out);
+    lua_settop(L, 7);
   }
   return 1;
 }
 
 /* Members of user-defined kinds that are still pending hear of the end. */
 static void abandon_pending(lua_State *L, vgL_state_t *S) {
-  vg_gather_t *g = lua_touserdata(L, 5);
+  vg_gather_t *g = lua_touserdata(L, 6);
   uint32_t i;
   for (i = 0; i < g->count; i++) {
     int top = lua_gettop(L);
@@ -65,7 +65,9 @@ static int gather_done(lua_State *L, int status, lua_KContext ctx) {
   return push_outcome(L, S);
 }
 
-/* core.gather(members, need, fail_fast [, token]) --> outcome */
+/* core.gather(members, need, fail_fast [, token [, owned]]) --> outcome
+** owned[i]: member i is a coroutine made for this wait; it is cancelled once
+** the wait is over. */
 static int l_gather(lua_State *L) {
   vgL_state_t *S = VGL_S(L);
   vg_coroutine_t *co;
@@ -76,7 +78,8 @@ static int l_gather(lua_State *L) {
   int err, type;
 
   luaL_checktype(L, 1, LUA_TTABLE);
-  lua_settop(L, 4);
+  lua_settop(L, 5);
+  if (!lua_isnil(L, 5)) luaL_checktype(L, 5, LUA_TTABLE);
   n = (uint32_t)lua_rawlen(L, 1);
   co = vgL_enter(L, S, "await_all");
   vgL_opttoken(L, S, 4, &token);
@@ -86,13 +89,13 @@ static int l_gather(lua_State *L) {
                         0);
   vg_gather_init(g, S->sched, VG_EVENT_LUA_OBJECT);
   g->count = n;
-  g->need = (uint32_t)luaL_checkinteger(L, 2);
+  g->need = luaL_checkinteger(L, 2) < n ? (uint32_t)lua_tointeger(L, 2) : n;
   g->fail_fast = lua_toboolean(L, 3);
   g->members = (vg_gather_member_t *)(g + 1);
   g->order = (uint32_t *)(g->members + n);
   for (i = 0; i < n; i++) {
-    lua_rawgeti(L, 1, (lua_Integer)i + 1); /* stack: ..., 6 */
-    event = vgL_toawaitable(L, S, 6, 1, &type);
+    lua_rawgeti(L, 1, (lua_Integer)i + 1); /* stack: ..., 7 */
+    event = vgL_toawaitable(L, S, 7, 1, &type);
     if (event == NULL) {
       g->count = i; /* those before it */
       abandon_pending(L, S);
@@ -100,14 +103,18 @@ static int l_gather(lua_State *L) {
     }
     vg_gather_member(g, i, event);
     lua_rawseti(L, 1, (lua_Integer)i + 1);
+    if (lua_isnil(L, 5)) continue;
+    lua_rawgeti(L, 5, (lua_Integer)i + 1);
+    g->members[i].owned = lua_toboolean(L, -1) ? 1 : 0;
+    lua_pop(L, 1);
   }
   /* Those that have settled already count without any subscription. */
   for (i = 0; i < n && !vg_gather_done(g); i++) {
     event = g->members[i].event;
     lua_rawgeti(L, 1, (lua_Integer)i + 1);
-    vgL_toevent(L, S, 6, &type);
-    if (vgL_isready(L, S, 6, type, event)) vg_gather_ready(g, i);
-    lua_settop(L, 5);
+    vgL_toevent(L, S, 7, &type);
+    if (vgL_isready(L, S, 7, type, event)) vg_gather_ready(g, i);
+    lua_settop(L, 6);
   }
   if (vg_gather_done(g)) {
     abandon_pending(L, S);

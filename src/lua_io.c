@@ -87,6 +87,7 @@ static int read_done(lua_State *L, int status, lua_KContext how) {
     int n;
     vg_io_read_done(io);
     err = vgL_woken(L, S);
+    lua_settop(L, 3);
     n = fail_wait(L, S, io, err, 3, "read");
     return how == METHOD ? n : lua_error(L);
   }
@@ -98,11 +99,11 @@ static int read_done(lua_State *L, int status, lua_KContext how) {
 static int do_read(lua_State *L, vgL_state_t *S, vg_io_t *io,
                    const vg_want_t *want, lua_KContext how) {
   vg_coroutine_t *co = vgL_enter(L, S, "io.read");
-  vgL_token_t token;
+  vgL_token_t token = {0, NULL, 0};
   vg_found_t found;
   int err;
 
-  vgL_opttoken(L, S, 3, &token);
+  if (lua_gettop(L) >= 3) vgL_opttoken(L, S, 3, &token);
   err = vg_io_look(io, want, &found);
   if (err != 0)
     return vgL_ready(L, S, co, push_found(L, io, err, &found, how));
@@ -200,8 +201,13 @@ static int io_read(lua_State *L) {
   vg_io_t *io = check(L, S);
   vg_want_t want;
 
-  lua_settop(L, 3);
-  check_want(L, io, &want);
+  if (lua_gettop(L) == 1) {
+    want.mode = VG_READ_SOME;
+    want.limit = SIZE_MAX;
+  } else {
+    lua_settop(L, 3);
+    check_want(L, io, &want);
+  }
   return do_read(L, S, io, &want, METHOD);
 }
 
@@ -306,12 +312,18 @@ static int write_done(lua_State *L, int status, lua_KContext ctx) {
   return 1;
 }
 
-/* Pushes the pieces of the table at 2, as many as there are; returns their
-** number, or -1 and nothing pushed if there are too many. */
-static int push_pieces(lua_State *L, uv_buf_t *bufs, size_t *size) {
-  int n = (int)luaL_len(L, 2), i;
+static void join(lua_State *L);
 
-  if (n > MAX_PIECES) return -1;
+/* Pushes the pieces of the table at 2 and returns their number; 0: they were
+** none or many, and one string is at 2 instead. */
+static int push_pieces(lua_State *L, uv_buf_t *bufs, size_t *size) {
+  lua_Integer n = luaL_len(L, 2);
+  int i;
+
+  if (n <= 0 || n > MAX_PIECES) {
+    join(L);
+    return 0;
+  }
   luaL_checkstack(L, MAX_PIECES + 4, NULL);
   for (i = 0; i < n; i++) {
     int type = lua_geti(L, 2, i + 1);
@@ -322,7 +334,7 @@ static int push_pieces(lua_State *L, uv_buf_t *bufs, size_t *size) {
     bufs[i].base = (char *)(uintptr_t)lua_tolstring(L, -1, &bufs[i].len);
     *size += bufs[i].len;
   }
-  return n;
+  return (int)n;
 }
 
 /* Puts the table at 2 together into one string, in its place. */
@@ -363,7 +375,7 @@ static int wait_write(lua_State *L, vgL_state_t *S, vg_io_t *io,
     io->write_status = UV_EPIPE;
   }
   if (pieces > 0) join_pieces(L, pieces);
-  lua_settop(L, 3);
+  lua_settop(L, WRITE_TOKEN);
   writer = lua_newuserdatauv(L, sizeof *writer, 0);
   writer->data = lua_tolstring(L, 2, &size);
   writer->data += written;
@@ -393,23 +405,22 @@ static int io_write(lua_State *L) {
   vg_io_t *io = check(L, S);
   uv_buf_t bufs[MAX_PIECES];
   vg_coroutine_t *co;
-  vgL_token_t token;
+  vgL_token_t token = {0, NULL, 0};
   size_t size = 0, written;
   int n = 1, pieces = 0, err;
 
-  lua_settop(L, 3);
   co = vgL_enter(L, S, "io.write");
-  vgL_opttoken(L, S, WRITE_TOKEN, &token);
-  if (lua_type(L, 2) == LUA_TTABLE) {
-    n = pieces = push_pieces(L, bufs, &size);
-    if (pieces <= 0) {
-      if (pieces < 0) join(L);
-      if (pieces == 0) lua_pushliteral(L, ""), lua_replace(L, 2);
-      pieces = 0;
-      n = 1;
-    }
+  if (lua_gettop(L) > 2) {
+    lua_settop(L, WRITE_TOKEN);
+    vgL_opttoken(L, S, WRITE_TOKEN, &token);
   }
-  if (pieces == 0) {
+  if (lua_type(L, 2) == LUA_TTABLE) {
+    lua_settop(L, WRITE_TOKEN);
+    pieces = push_pieces(L, bufs, &size);
+  }
+  if (pieces > 0) {
+    n = pieces;
+  } else {
     bufs[0].base = (char *)(uintptr_t)luaL_checklstring(L, 2, &size);
     bufs[0].len = size;
   }

@@ -22,6 +22,7 @@ static timer_object_t *new_timer(lua_State *L, vgL_state_t *S,
   vg_timer_init(&t->timer, S->sched, vg__deadline(seconds), period_ns,
                 VG_EVENT_LUA_OBJECT | VG_EVENT_NO_FREE);
   t->is_timeout = is_timeout;
+  if (is_timeout) t->timer.status = UV_ETIMEDOUT;
   return t;
 }
 

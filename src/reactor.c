@@ -112,6 +112,7 @@ static void arm(vg_reactor_t *r, uint64_t due_ns) {
 void vg__reactor_turn(vg_reactor_t *r, int wait) {
   uint64_t next = vg__timers_next(r->scheduler);
 
+  if (wait && next != 0 && next <= uv_hrtime()) wait = 0; /* due already */
   if (wait) arm(r, next);
   if (uv_loop_alive(r->loop)) {
     r->turning = 1;

@@ -161,7 +161,8 @@ static int timer_replay(vg_event_t *event, vg_callback_t *callback) {
   } else if (uv_hrtime() < timer->due_ns) {
     return 0;
   }
-  if (callback != NULL) callback->notify(callback, event, 0, 1);
+  if (callback != NULL)
+    callback->notify(callback, event, timer->status, 1);
   return 1;
 }
 
@@ -200,6 +201,7 @@ void vg_timer_init(vg_timer_t *timer, vg_scheduler_t *s, uint64_t due_ns,
   timer->node.kind = VG_NODE_TIMER;
   timer->due_ns = due_ns;
   timer->period_ns = period_ns;
+  timer->status = 0;
 }
 
 uint64_t vg_timer_ticks(vg_timer_t *timer, uint64_t now_ns) {
@@ -213,9 +215,11 @@ uint64_t vg_timer_ticks(vg_timer_t *timer, uint64_t now_ns) {
 
 void vg__timer_expired(vg_timer_t *timer) {
   if (timer->period_ns == 0) {
-    vg_event_notify_and_close(&timer->event, 0, 1);
+    vg_event_notify_and_close(&timer->event, timer->status, 1);
   } else {
     uint64_t ticks = vg_timer_ticks(timer, uv_hrtime());
+    /* Taken by one who came late?  These have waited for it, too. */
+    if (ticks == 0) ticks = 1;
     /* The waiters leave, and with the last of them the node is disarmed; a
     ** subscriber that stays finds it armed for the next tick. */
     vg__timer_arm(timer->event.scheduler, &timer->node, timer->due_ns);

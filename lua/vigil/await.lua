@@ -1,25 +1,26 @@
 --- Waiting for many: tables of what core.gather finds.
 --
--- core.gather(members, need, fail_fast, token) waits until `need` members
--- have succeeded, all have settled, or (fail_fast) one has failed.  It returns
--- a flat array of the settled ones in that order: index, ok, value, ...
+-- core.gather(members, need, fail_fast, token, owned) waits until `need`
+-- members have succeeded, all have settled, or (fail_fast) one has failed.  It
+-- returns a flat array of the settled ones in that order: index, ok, value, ...
 
 return function(core, vigil)
   local kind, gather, spawn, await = core.kind, core.gather, core.spawn,
     core.await
 
-  local function bad(name, argument, text)
-    error(("bad argument #%d to '%s' (%s)"):format(argument, name, text), 4)
+  local function bad(name, argument, text, level)
+    error(("bad argument #%d to '%s' (%s)"):format(argument, name, text),
+      level or 4)
   end
 
   --- Reads a source into an array of members and one of their keys.  Nothing
   -- is subscribed before every member has been seen.
-  local function read(name, source)
+  local function read(name, argument, source)
     local members, keys = {}, {}
     local function add(key, member)
       if kind(member) == nil then
-        bad(name, 1, ("entry %s: awaitable expected, got %s"):format(
-          tostring(key), type(member)))
+        bad(name, argument, ("entry %s: awaitable expected, got %s"):format(
+          tostring(key), type(member)), 5)
       end
       members[#members + 1], keys[#keys + 1] = member, key
     end
@@ -35,13 +36,13 @@ return function(core, vigil)
         end
       end
     elseif type(source) == "function" then
-      local key = 0
-      for member in source do
-        key = key + 1
+      local key, member = 1, source()
+      while member ~= nil do
         add(key, member)
+        key, member = key + 1, source()
       end
     else
-      bad(name, 1, "table or iterator expected, got " .. type(source))
+      bad(name, argument, "table or iterator expected, got " .. type(source))
     end
     return members, keys
   end
@@ -64,15 +65,14 @@ return function(core, vigil)
   --- A channel's case takes effect when it is chosen, and only then; so it
   -- waits in a coroutine of its own here, which goes when it is not needed.
   local function wrap_cases(members)
-    local wrapped
+    local owned
     for i, member in ipairs(members) do
       if kind(member) == "case" then
-        wrapped = wrapped or {}
-        members[i] = spawn(await, member)
-        wrapped[#wrapped + 1] = members[i]
+        owned = owned or {}
+        members[i], owned[i] = spawn(await, member), true
       end
     end
-    return wrapped
+    return owned
   end
 
   --- Cancels members that are still there, and waits for their end.
@@ -93,12 +93,10 @@ return function(core, vigil)
   end
 
   local function gather_from(members, need, fail_fast, options)
-    local wrapped = wrap_cases(members)
-    local ok, outcome = core.pcall(gather, members, need, fail_fast,
-      options.token)
-    if wrapped then
-      for _, coroutine in ipairs(wrapped) do coroutine:cancel() end
-    end
+    local owned = wrap_cases(members)
+    local ok, outcome = pcall(gather, members, need, fail_fast,
+      options.token, owned)
+    for i in pairs(owned or {}) do members[i]:cancel() end
     if options.cancel then cancel_rest(members) end
     if not ok then error(outcome, 0) end
     return outcome
@@ -145,7 +143,7 @@ return function(core, vigil)
   --- await_all(list [, opts]) --> results, errors
   function vigil.await_all(list, options)
     options = check_options("await_all", 2, options)
-    local members, keys = read("await_all", list)
+    local members, keys = read("await_all", 1, list)
     local outcome = gather_from(members, #members, false, options)
     return tabulate(outcome, keys, options)
   end
@@ -153,7 +151,7 @@ return function(core, vigil)
   --- await_all_or_fail(list [, opts]) --> results; raises the first error
   function vigil.await_all_or_fail(list, options)
     options = check_options("await_all_or_fail", 2, options)
-    local members, keys = read("await_all_or_fail", list)
+    local members, keys = read("await_all_or_fail", 1, list)
     local outcome = gather_from(members, #members, true, options)
     local failed, err = first_failure(outcome)
     if failed then error(err, 0) end
@@ -163,7 +161,7 @@ return function(core, vigil)
   --- await_any_or_fail(list [, opts]) --> value, key of the first to settle
   function vigil.await_any_or_fail(list, options)
     options = check_options("await_any_or_fail", 2, options)
-    local members, keys = read("await_any_or_fail", list)
+    local members, keys = read("await_any_or_fail", 1, list)
     if #members == 0 then return nil end
     local outcome = gather_from(members, 1, true, options)
     if not outcome[2] then error(outcome[3], 0) end
@@ -173,7 +171,7 @@ return function(core, vigil)
   --- await_first_success(list [, opts]) --> value, key, errors
   function vigil.await_first_success(list, options)
     options = check_options("await_first_success", 2, options)
-    local members, keys = read("await_first_success", list)
+    local members, keys = read("await_first_success", 1, list)
     if #members == 0 then return nil, nil, {} end
     local outcome = gather_from(members, 1, false, options)
     local _, errors = tabulate(outcome, keys, options)
@@ -189,7 +187,7 @@ return function(core, vigil)
   function vigil.await_any_of(n, list, options)
     check_count("await_any_of", n)
     options = check_options("await_any_of", 3, options)
-    local members, keys = read("await_any_of", list)
+    local members, keys = read("await_any_of", 2, list)
     if n == 0 or #members == 0 then return {}, {} end
     local outcome = gather_from(members, n, false, options)
     return tabulate(outcome, keys, options)
@@ -199,7 +197,7 @@ return function(core, vigil)
   function vigil.await_any_of_or_fail(n, list, options)
     check_count("await_any_of_or_fail", n)
     options = check_options("await_any_of_or_fail", 3, options)
-    local members, keys = read("await_any_of_or_fail", list)
+    local members, keys = read("await_any_of_or_fail", 2, list)
     if n == 0 or #members == 0 then return {} end
     local outcome = gather_from(members, n, true, options)
     local failed, err = first_failure(outcome)

@@ -53,8 +53,12 @@ return function(core, vigil)
     moving:try_send(true)
     local leftover = not options.wait_children
 
+    -- The first error counts: of a call, or of a coroutine that one spawned,
+    -- which the scope keeps and answers by cancelling the workers.
     local function fail(err)
-      if not failed then failed, failure = true, err end
+      if not failed and not scope:failure() then
+        failed, failure = true, err
+      end
       done = true
       scope:cancel()
     end
@@ -105,14 +109,14 @@ return function(core, vigil)
       end)
       if not busy then idle = idle - 1 end
       workers = workers - 1
-      if not ok and not (failed and vigil.is_error(err, "cancelled")) then
-        fail(err)
-      end
+      if not ok then fail(err) end
       if workers == 0 then finish:complete() end
     end
 
     more_workers()
-    local ok, err = pcall(vigil.await, finished)
+    -- The scope is empty when what was left of the workers was cancelled
+    -- before it ran.
+    local ok, err = pcall(vigil.select, { finished, scope })
     if not ok or leftover then scope:cancel() end
     -- Nothing outlives the call, whatever ends it.
     vigil.protect(function()

@@ -91,7 +91,7 @@ static void host_deadlock(void *data, size_t count) {
 
 int world_setup(void **state) {
   world_t *w = calloc(1, sizeof *w);
-  vg_host_t host = {w,          host_pin,      host_unpin, host_unhandled,
+  vg_host_t host = {w,          host_pin,     host_unpin, host_unhandled,
                     host_stuck, host_deadlock};
 
   if (w == NULL) return -1;
@@ -345,8 +345,7 @@ void routine_init(world_t *w, routine_t *r, const char *name, body_t body,
   r->data = data;
 }
 
-routine_t *routine_new(world_t *w, const char *name, body_t body,
-                       void *data) {
+routine_t *routine_new(world_t *w, const char *name, body_t body, void *data) {
   routine_t *r = vg__alloc(w->s, sizeof *r);
   assert_non_null(r);
   routine_init(w, r, name, body, data);
@@ -418,8 +417,8 @@ int body_awaits(routine_t *self) {
   if (self->step++ == 0) return routine_await(self, self->data);
   world_log(self->world, "%s:%s", self->name,
             self->error == 0 ? "ok" : vg_error_name(self->error));
-  return routine_end(self, self->error == 0 ? VG_COROUTINE_COMPLETED
-                                            : VG_COROUTINE_CANCELLED);
+  return routine_end(
+      self, self->error == 0 ? VG_COROUTINE_COMPLETED : VG_COROUTINE_CANCELLED);
 }
 
 /* }================================================================= */

@@ -29,11 +29,11 @@
 
 /* An allocator that counts, and fails on request. */
 typedef struct memory {
-  size_t bytes;  /* given out now */
-  size_t blocks; /* in how many blocks */
-  size_t calls;  /* requests so far, frees apart */
+  size_t bytes;   /* given out now */
+  size_t blocks;  /* in how many blocks */
+  size_t calls;   /* requests so far, frees apart */
   size_t fail_at; /* the call that fails, counted from now; 0: none */
-  int fail_all;  /* and all after it */
+  int fail_all;   /* and all after it */
 } memory_t;
 
 void *memory_alloc(void *data, void *ptr, size_t old_size, size_t new_size);
@@ -44,9 +44,9 @@ typedef struct world {
   vg_scheduler_t *s; /* NULL: the test has freed it */
   memory_t memory;
   int pins, unpins;
-  int unhandled; /* coroutines that failed with nobody waiting */
-  int stuck;     /* coroutines that were told they are */
-  int verdicts;  /* of deadlock */
+  int unhandled;       /* coroutines that failed with nobody waiting */
+  int stuck;           /* coroutines that were told they are */
+  int verdicts;        /* of deadlock */
   size_t last_verdict; /* how many coroutines the last one was about */
   size_t log_used;
   char log[2048];
@@ -65,8 +65,7 @@ void world_free(world_t *w);
 void world_log(world_t *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 #define assert_log(w, text) world_assert_log(w, text, __FILE__, __LINE__)
-void world_assert_log(world_t *w, const char *text, const char *file,
-                      int line);
+void world_assert_log(world_t *w, const char *text, const char *file, int line);
 
 /* Runs until every coroutine has ended. */
 void world_run(world_t *w);
@@ -83,9 +82,9 @@ typedef struct fake {
   world_t *world;
   const char *name;
   int starts, stops, disposed;
-  int start_error;  /* what start returns */
-  int start_fires;  /* start delivers: FIRE_NOTIFY, FIRE_CLOSE */
-  int is_armed;     /* between start and stop */
+  int start_error;    /* what start returns */
+  int start_fires;    /* start delivers: FIRE_NOTIFY, FIRE_CLOSE */
+  int is_armed;       /* between start and stop */
   int handler_result; /* what the notify handler returns, if it has one */
   int handler_status; /* ... and what it makes of the status */
   int handler_calls;
@@ -132,7 +131,7 @@ struct routine {
   int step;
   int runs, discarded, disposed;
   int on_heap; /* dispose frees it */
-  int error;      /* what ended its last wait: see routine_outcome */
+  int error;   /* what ended its last wait: see routine_outcome */
   intptr_t value;
   uint16_t ordinal;
   vg_block_t outer, inner;

@@ -21,9 +21,9 @@ static void begin(void **state, size_t count) {
   for (i = 0; i < LENGTH(scene.listeners); i++)
     listener_init(&scene.listeners[i]);
   for (i = 0; i < count; i++)
-    assert_int_equal(vg__callbacks_add(scene.w->s, &scene.vector,
-                                       &scene.listeners[i].base),
-                     0);
+    assert_int_equal(
+        vg__callbacks_add(scene.w->s, &scene.vector, &scene.listeners[i].base),
+        0);
 }
 
 static int notify(void) {
@@ -219,13 +219,10 @@ static void test_growth_during_a_walk(void **state) {
     begin(state, count);
     scene.listeners[0].act = add_many;
     notify();
-    for (i = 0; i < count; i++)
-      assert_int_equal(scene.listeners[i].calls, 1);
-    for (i = 0; i < 64; i++)
-      assert_int_equal(scene.listeners[N + i].calls, 0);
+    for (i = 0; i < count; i++) assert_int_equal(scene.listeners[i].calls, 1);
+    for (i = 0; i < 64; i++) assert_int_equal(scene.listeners[N + i].calls, 0);
     notify();
-    for (i = 0; i < 64; i++)
-      assert_int_equal(scene.listeners[N + i].calls, 1);
+    for (i = 0; i < 64; i++) assert_int_equal(scene.listeners[N + i].calls, 1);
     end();
   }
 }
@@ -391,8 +388,7 @@ static void test_clear_drops_one_reference_each(void **state) {
   begin(state, N);
   scene.listeners[3].base.ref_count++;
   vg__callbacks_clear(scene.w->s, &scene.vector);
-  for (i = 0; i < N; i++)
-    assert_int_equal(scene.listeners[i].disposed, i != 3);
+  for (i = 0; i < N; i++) assert_int_equal(scene.listeners[i].disposed, i != 3);
   vg__callback_release(&scene.listeners[3].base);
   assert_int_equal(scene.listeners[3].disposed, 1);
   end();
@@ -402,8 +398,8 @@ static void fail_to_add(listener_t *self, vg_event_t *event) {
   VG_UNUSED(self);
   VG_UNUSED(event);
   memory_fail_at(&scene.w->memory, 1);
-  nested_result = vg__callbacks_add(scene.w->s, &scene.vector,
-                                    &scene.listeners[N].base);
+  nested_result =
+      vg__callbacks_add(scene.w->s, &scene.vector, &scene.listeners[N].base);
 }
 
 static void test_out_of_memory(void **state) {
@@ -411,9 +407,9 @@ static void test_out_of_memory(void **state) {
   for (count = 1; count <= 4; count += 3) { /* one to array, array to larger */
     begin(state, count);
     memory_fail_at(&scene.w->memory, 1);
-    assert_int_equal(vg__callbacks_add(scene.w->s, &scene.vector,
-                                       &scene.listeners[N].base),
-                     UV_ENOMEM);
+    assert_int_equal(
+        vg__callbacks_add(scene.w->s, &scene.vector, &scene.listeners[N].base),
+        UV_ENOMEM);
     assert_int_equal(scene.listeners[N].base.ref_count, 0);
     assert_int_equal(scene.vector.length, count);
     scene.listeners[0].act = fail_to_add; /* the same during a walk */

@@ -76,8 +76,7 @@ static void load_value(vg_channel_t *ch, vg_place_t object, uint32_t slot,
   queue->slots[slot] = EMPTY;
 }
 
-static const vg_channel_values_t values = {move_value, store_value,
-                                           load_value};
+static const vg_channel_values_t values = {move_value, store_value, load_value};
 
 static void queue_init(world_t *w, queue_t *queue, uint32_t capacity) {
   size_t i;
@@ -158,8 +157,8 @@ static int end(peer_t *peer, const char *what, int err) {
     world_log(r->world, "%s=%d", r->name, peer->value);
   else
     world_log(r->world, "%s%s", r->name, what);
-  return routine_end(r, err == UV_ECANCELED ? VG_COROUTINE_CANCELLED
-                                            : VG_COROUTINE_COMPLETED);
+  return routine_end(
+      r, err == UV_ECANCELED ? VG_COROUTINE_CANCELLED : VG_COROUTINE_COMPLETED);
 }
 
 /* ch:send(value); logs "name" when it had not to wait, "name!" when its value
@@ -265,8 +264,7 @@ static int try_send(int value) {
 static int try_recv(void) {
   pile_t stack = {1, {0, MARK}};
   int ready = vg_channel_is_ready(&queue.ch);
-  int result =
-      vg_channel_try_recv(&queue.ch, at(&stack, 1), at(&stack, 0));
+  int result = vg_channel_try_recv(&queue.ch, at(&stack, 1), at(&stack, 0));
   check(&queue);
   assert_int_equal(ready, result != 0);
   return result == 1 ? pop(at(&stack, 0)) : result;
@@ -439,7 +437,7 @@ static void test_drained_after_close(void **state) {
   sender("c", 3);
   close_queue();
   sender("d", 4);
-  run("a b d:ECLOSED c:ECLOSED");
+  run("a b c:ECLOSED d:ECLOSED");
   receiver("x");
   receiver("y");
   receiver("z");
@@ -600,9 +598,8 @@ static void test_back_to_a_waiting_receiver(void **state) {
 /* Of three that were handed 1, 2, 3 one is cancelled: the others keep the
 ** order of the values, and the last of them is free again. */
 static void test_chain(void **state) {
-  static const char *const logs[] = {"a:ECANCELED b=1 c=2",
-                                     "a=1 b:ECANCELED c=2",
-                                     "a=1 b=2 c:ECANCELED"};
+  static const char *const logs[] = {
+      "a:ECANCELED b=1 c=2", "a=1 b:ECANCELED c=2", "a=1 b=2 c:ECANCELED"};
   size_t who;
   int waiting;
 
@@ -768,8 +765,8 @@ static void test_select_sends(void **state) {
   queue_init(world, &other, 0);
   spawn(&peers[0], "p", body_selects, 3);
   vg__drain(world->s);
-  assert_int_equal(
-      vg_channel_try_recv(&other.ch, at(&stack, 1), at(&stack, 0)), 1);
+  assert_int_equal(vg_channel_try_recv(&other.ch, at(&stack, 1), at(&stack, 0)),
+                   1);
   assert_int_equal(stack.values[2], 3);
   check(&other);
   check(&queue);
@@ -877,8 +874,8 @@ static void test_info(void **state) {
   try_send(2);
   sender("s", 3);
   vg_event_info(&queue.ch.event, text, sizeof text);
-  assert_string_equal(
-      text, "channel (2 of 2, 0 receiving, 1 sending, 0 promised)");
+  assert_string_equal(text,
+                      "channel (2 of 2, 0 receiving, 1 sending, 0 promised)");
   try_recv();
   close_queue();
   vg_event_info(&queue.ch.event, text, sizeof text);
@@ -918,8 +915,8 @@ static void test_freed_while_waited_for(void **state) {
 enum { CROWD = 24, ROUNDS = 5000 };
 
 static struct {
-  uint8_t sent[ROUNDS + 1]; /* by value: its send succeeded */
-  int received[ROUNDS + 1]; /* by value: how often */
+  uint8_t sent[ROUNDS + 1];   /* by value: its send succeeded */
+  int received[ROUNDS + 1];   /* by value: how often */
   int by_arrival[ROUNDS + 1]; /* what the n-th receiver got */
 } ledger;
 

@@ -682,9 +682,8 @@ static void test_enter_leave_finish(void **state) {
   routine_spawn(w, &b, "b", body_three_turns, NULL);
   assert_int_equal(vg_coroutine_on_switch(&a.co, log_switch, mark), 0);
   world_run(w);
-  assert_log(w,
-             "a-enter a0 a-leave b0 a-enter a1 a-leave b1 "
-             "a-enter a2 a-finish b2");
+  assert_log(w, "a-enter a0 a-leave b0 a-enter a1 a-leave b1 "
+                "a-enter a2 a-finish b2");
   assert_null(w->s->switches);
   assert_false(a.co.flags & VG_CO_SWITCH_HANDLERS);
   assert_int_equal(vg_coroutine_on_switch(&a.co, log_switch, mark),
@@ -719,8 +718,7 @@ static void test_handler_is_removed_by_0(void **state) {
 static int add_once(vg_coroutine_t *co, vg_switch_t what, void *data) {
   log_switch(co, what, data);
   if (what == VG_SWITCH_FINISH) {
-    assert_int_equal(vg_coroutine_on_switch(co, log_switch, mark_k),
-                     VG_ESTATE);
+    assert_int_equal(vg_coroutine_on_switch(co, log_switch, mark_k), VG_ESTATE);
     return 0;
   }
   assert_int_equal(vg_coroutine_on_switch(co, add_once, data), 0);
@@ -735,9 +733,8 @@ static void test_handler_added_during_a_call(void **state) {
   routine_spawn(w, &a, "a", body_three_turns, NULL);
   vg_coroutine_on_switch(&a.co, add_once, mark_h);
   world_run(w);
-  assert_log(w,
-             "h:a-enter a0 h:a-leave h:a-enter a1 h:a-leave "
-             "h:a-enter a2 h:a-finish");
+  assert_log(w, "h:a-enter a0 h:a-leave h:a-enter a1 h:a-leave "
+                "h:a-enter a2 h:a-finish");
   assert_null(w->s->switches);
 }
 
@@ -811,8 +808,7 @@ static void test_handlers_of_waiting_ones_are_freed(void **state) {
   routine_spawn(w, &a, "a", body_awaits, &fake.event);
   vg_coroutine_on_switch(&a.co, log_switch, mark);
   memory_fail_at(&w->memory, 1);
-  assert_int_equal(vg_coroutine_on_switch(&a.co, log_switch, mark),
-                   UV_ENOMEM);
+  assert_int_equal(vg_coroutine_on_switch(&a.co, log_switch, mark), UV_ENOMEM);
   vg__drain(w->s);
   assert_log(w, "a-enter a-leave");
   world_free(w);
@@ -842,14 +838,12 @@ static void test_descriptions(void **state) {
   assert_string_equal(text, "coroutine #7 queued, spawned at main.lua:3");
   vg__drain(w->s);
   vg__describe(&a.co, "worker", text, sizeof text);
-  assert_string_equal(text,
-                      "coroutine #7 'worker' suspended, spawned at "
-                      "main.lua:3, waits at a.c:1 for fake f");
+  assert_string_equal(text, "coroutine #7 'worker' suspended, spawned at "
+                            "main.lua:3, waits at a.c:1 for fake f");
   b.co.id = 8; /* what an awaited coroutine awaits is not told */
   vg__describe(&b.co, NULL, text, sizeof text);
-  assert_string_equal(text,
-                      "coroutine #8 suspended, waits at b.c:1 for "
-                      "coroutine #7 suspended, spawned at main.lua:3");
+  assert_string_equal(text, "coroutine #8 suspended, waits at b.c:1 for "
+                            "coroutine #7 suspended, spawned at main.lua:3");
   assert_int_equal(vg__describe(&b.co, NULL, little, sizeof little),
                    strlen(text));
   assert_string_equal(little, "coroutine #");

@@ -123,8 +123,7 @@ static void test_notify_reaches_all(void **state) {
   fake_init(w, &fake, "a", FAKE_PASSIVE, 0);
   for (i = 0; i < 3; i++) {
     listener_init(&listeners[i]);
-    assert_int_equal(vg_event_add_callback(&fake.event, &listeners[i].base),
-                     0);
+    assert_int_equal(vg_event_add_callback(&fake.event, &listeners[i].base), 0);
   }
   assert_int_equal(vg_event_notify(&fake.event, UV_EPIPE, 12), 0);
   for (i = 0; i < 3; i++) {
@@ -182,8 +181,7 @@ static void counting_dispose(vg_event_t *event) {
   vg__free(event->scheduler, event, sizeof *event);
 }
 
-static int releasing_handler(vg_event_t *event, int *status,
-                             intptr_t *value) {
+static int releasing_handler(vg_event_t *event, int *status, intptr_t *value) {
   VG_UNUSED(status);
   vg_event_release(event);
   return (int)*value;

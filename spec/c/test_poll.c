@@ -44,8 +44,8 @@ typedef struct watch {
 static void watch(world_t *w, watch_t *x, int fd, int mask) {
   listener_init(&x->listener);
   x->proxy = new_proxy(w, fd, mask);
-  assert_int_equal(
-      vg_event_add_callback(&x->proxy->event, &x->listener.base), 0);
+  assert_int_equal(vg_event_add_callback(&x->proxy->event, &x->listener.base),
+                   0);
   assert_int_equal(vg_event_start(&x->proxy->event), 0);
 }
 
@@ -312,8 +312,7 @@ static void test_disconnect_reaches_every_proxy(void **state) {
   char block[4096] = {0};
   int fds[2];
 
-  assert_int_equal(
-      socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
   while (write(fds[0], block, sizeof block) > 0) continue;
   watch(w, &writer, fds[0], UV_WRITABLE);
   watch(w, &ender, fds[0], UV_DISCONNECT);
@@ -403,9 +402,7 @@ static void test_datagrams_are_not_asked(void **state) {
 ** {== Descriptors that change behind a wait
 */
 
-static double cpu_seconds(void) {
-  return (double)clock() / CLOCKS_PER_SEC;
-}
+static double cpu_seconds(void) { return (double)clock() / CLOCKS_PER_SEC; }
 
 static void spend(world_t *w, unsigned ms) {
   uint64_t end = uv_hrtime() + ms * MS;

@@ -22,14 +22,11 @@ static int task_run(vg_microtask_t *base) {
   task_t *task = (task_t *)base;
   task->runs++;
   world_log(task->world, "%s", task->name);
-  if (task->next != NULL)
-    vg_microtask_add(task->world->s, &task->next->base);
+  if (task->next != NULL) vg_microtask_add(task->world->s, &task->next->base);
   return task->result;
 }
 
-static void task_dispose(vg_microtask_t *base) {
-  ((task_t *)base)->disposed++;
-}
+static void task_dispose(vg_microtask_t *base) { ((task_t *)base)->disposed++; }
 
 static void task_init(world_t *w, task_t *task, const char *name) {
   memset(task, 0, sizeof *task);
@@ -75,7 +72,7 @@ static void test_microtask_adds_another(void **state) {
   task_add(w, &two, "two");
   one.next = &added;
   world_run(w);
-  assert_log(w, "one two added a"); /* in the same drain */
+  assert_log(w, "one two added a");    /* in the same drain */
   assert_int_equal(added.disposed, 0); /* ours */
   vg_microtask_release(&added.base);
   assert_int_equal(added.disposed, 1);
@@ -839,7 +836,7 @@ static void test_loop_of_a_host(void **state) {
   vg_scheduler_free(other.s, 0);
   assert_int_equal(memory.bytes, 0);
   assert_int_equal(uv_loop_close(&loop), UV_EBUSY); /* still closing */
-  uv_run(&loop, UV_RUN_DEFAULT); /* frees the reactor */
+  uv_run(&loop, UV_RUN_DEFAULT);                    /* frees the reactor */
   assert_int_equal(uv_loop_close(&loop), 0);
 }
 

@@ -195,8 +195,7 @@ static void test_owned_event_fires_in_start(void **state) {
     size_t bytes = w->memory.bytes;
     fake->start_fires = how;
     vg_waker_new(&main.co);
-    assert_int_equal(vg_resume_when(&main.co, &fake->event, 1, NULL, NULL),
-                     0);
+    assert_int_equal(vg_resume_when(&main.co, &fake->event, 1, NULL, NULL), 0);
     assert_int_equal(vg_waker_park(&main.co), 0);
     assert_int_equal(w->memory.bytes, bytes - sizeof *fake);
     assert_int_equal(w->s->active, 0);
@@ -219,8 +218,7 @@ static void test_replay_while_subscribing(void **state) {
   routine_main(w, &main);
   vg_waker_new(&main.co);
   subscribe(&main, &before);
-  assert_int_equal(vg_resume_when(&main.co, &stored.event, 0, NULL, &wait),
-                   0);
+  assert_int_equal(vg_resume_when(&main.co, &stored.event, 0, NULL, &wait), 0);
   assert_null(wait); /* it is over already */
   expect_status(&main, VG_WAKER_RESULT);
   subscribe(&main, &after);
@@ -246,8 +244,7 @@ static void test_failure_to_start(void **state) {
       fake_init(w, &fakes[i], "a", FAKE_ACTIVE, 0);
       subscribe(&main, &fakes[i]);
     }
-    assert_int_equal(
-        vg__waker_timer(&main.co, uv_hrtime() + 1000 * MS, 0), 0);
+    assert_int_equal(vg__waker_timer(&main.co, uv_hrtime() + 1000 * MS, 0), 0);
     fakes[who].start_error = UV_EBADF;
     assert_int_equal(vg_waker_park(&main.co), UV_EBADF);
     assert_int_equal(main.co.state, VG_COROUTINE_RUNNING);
@@ -301,8 +298,7 @@ static void test_same_event_twice(void **state) {
   routine_main(w, &main);
   vg_waker_new(&main.co); /* WK-08 */
   subscribe(&main, &fake);
-  assert_int_equal(vg_resume_when(&main.co, &fake.event, 0, NULL, &second),
-                   0);
+  assert_int_equal(vg_resume_when(&main.co, &fake.event, 0, NULL, &second), 0);
   assert_int_equal(fake.event.callbacks.length, 2);
   assert_int_equal(vg_waker_park(&main.co), 1);
   assert_int_equal(fake.starts, 1);
@@ -401,8 +397,8 @@ static void test_event_beats_timeout_and_token(void **state) {
   fake_init(w, &fake, "a", FAKE_ACTIVE, 0);
   fake_init(w, &token, "token", FAKE_ACTIVE, 0);
   routine_main(w, &main);
-  assert_int_equal(vg_waker_new_with_timeout(
-                       &main.co, uv_hrtime() + 1000 * MS, &token.event),
+  assert_int_equal(vg_waker_new_with_timeout(&main.co, uv_hrtime() + 1000 * MS,
+                                             &token.event),
                    0);
   subscribe(&main, &fake);
   assert_int_equal(vg_waker_park(&main.co), 1);
@@ -449,8 +445,8 @@ static void test_token_that_has_fired(void **state) {
   fake_init(w, &token, "token", FAKE_STORED, 0);
   token.stored = 1;
   routine_main(w, &main);
-  assert_int_equal(vg_waker_new_with_timeout(
-                       &main.co, uv_hrtime() + 1000 * MS, &token.event),
+  assert_int_equal(vg_waker_new_with_timeout(&main.co, uv_hrtime() + 1000 * MS,
+                                             &token.event),
                    0);
   subscribe(&main, &fake);
   assert_int_equal(main_park(&main), VG_ETOKEN);
@@ -467,15 +463,15 @@ static void test_new_with_timeout_undoes_itself(void **state) {
   fake_init(w, &token, "token", FAKE_ACTIVE, 0);
   routine_main(w, &main);
   memory_fail_at(&w->memory, 1); /* the heap */
-  assert_int_equal(vg_waker_new_with_timeout(&main.co, uv_hrtime() + MS,
-                                             &token.event),
-                   UV_ENOMEM);
+  assert_int_equal(
+      vg_waker_new_with_timeout(&main.co, uv_hrtime() + MS, &token.event),
+      UV_ENOMEM);
   expect_status(&main, VG_WAKER_NO_STATUS);
   expect_quiet(&token);
   token.event.flags |= VG_EVENT_CLOSED;
-  assert_int_equal(vg_waker_new_with_timeout(&main.co, uv_hrtime() + MS,
-                                             &token.event),
-                   VG_ECLOSED);
+  assert_int_equal(
+      vg_waker_new_with_timeout(&main.co, uv_hrtime() + MS, &token.event),
+      VG_ECLOSED);
   expect_status(&main, VG_WAKER_NO_STATUS);
   assert_int_equal(w->s->heap_count, 0);
 }
@@ -544,7 +540,7 @@ static void test_closed_event(void **state) {
   assert_int_equal(vg_resume_when(&main.co, &closed.event, 0, NULL, NULL),
                    VG_ECLOSED);
   assert_int_equal(vg_resume_when(&main.co, &owned->event, 1, NULL, NULL),
-                   VG_ECLOSED); /* given back at once */
+                   VG_ECLOSED);                 /* given back at once */
   assert_int_equal(vg_waker_park(&main.co), 1); /* the good one still waits */
   fake_fire(&fake, 0, 1);
   run_main(&main);

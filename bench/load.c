@@ -12,6 +12,7 @@
  *   rate   messages a second
  *   p50, p99  microseconds from sending a message to having it back
  *   cpu    microseconds of the server's CPU for each message
+ *   load   part of the time that this program had its CPU
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -176,6 +177,7 @@ static void exchange(connection_t *c) {
  * counted. */
 static void hold_idle(int n) {
   connection_t c = {0};
+  if (n == 0) return;
   open_connection(&c);
   exchange(&c);
   usleep(200000);
@@ -185,7 +187,7 @@ static void hold_idle(int n) {
     exchange(&c);
   }
   usleep(200000);
-  if (n > 0) printf("idle %.9g\n", (resident(server.name) - before) / n);
+  printf("idle %.9g\n", (resident(server.name) - before) / n);
 }
 
 static void watch(int epoll, connection_t *c) {
@@ -220,14 +222,17 @@ static void measure(int epoll, double seconds) {
 
   start = seconds_on(CLOCK_MONOTONIC);
   double cpu = seconds_on(server.cpu);
+  double own = seconds_on(CLOCK_PROCESS_CPUTIME_ID);
   uint64_t messages = keep_going(epoll, start + seconds);
   double elapsed = seconds_on(CLOCK_MONOTONIC) - start;
   cpu = seconds_on(server.cpu) - cpu;
+  own = seconds_on(CLOCK_PROCESS_CPUTIME_ID) - own;
 
   printf("rate %.9g\n", (double)messages / elapsed);
   printf("p50 %.9g\n", percentile(0.50, messages));
   printf("p99 %.9g\n", percentile(0.99, messages));
   printf("cpu %.9g\n", cpu * 1e6 / (double)messages);
+  printf("load %.9g\n", own / elapsed);
 }
 
 int main(int argc, char **argv) {

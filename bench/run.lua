@@ -56,38 +56,40 @@ end
 local function pkg_config(what, ...)
   for _, name in ipairs { ... } do
     local flags = capture(("pkg-config --%s %s"):format(what, name))
-    if flags then return flags:gsub("%s+$", "") .. "" end
+    if flags then return (flags:gsub("%s+$", "")) end
   end
   return ""
 end
 
 local function build(command)
   local output, complaint = capture(command)
-  if not output then
-    say("%s\n%s\n", command, complaint)
-    os.exit(1)
-  end
+  if not output then say("%s\n%s\n", command, complaint) end
+  return output ~= nil
 end
 
 local function build_c()
-  local cc = ("%s %s -std=c11 -D_GNU_SOURCE -O2"):format(
-    os.getenv "CC" or "cc", os.getenv "CFLAGS" or "")
+  local cc = (os.getenv "CC" or "cc") .. " -std=c11 -D_GNU_SOURCE -O2"
   local uv = pkg_config("cflags", "libuv")
   local libs = pkg_config("libs", "libuv")
+  local good = true
   for _, name in ipairs { "echo", "sleepers", "load" } do
-    build(("%s %s -o %s/bench/%s bench/%s.c %s"):format(
+    good = good and build(("%s %s -o %s/bench/%s bench/%s.c %s"):format(
       cc, uv, BUILD, name, name, libs == "" and "-luv" or libs))
   end
-  build(("%s %s -fPIC -shared -o %s/bench/yardstick.so bench/yardstick.c")
-    :format(cc, pkg_config("cflags", "lua5.4", "lua"), BUILD))
+  return good and build(
+    ("%s %s -fPIC -shared -o %s/bench/yardstick.so bench/yardstick.c"):format(
+      cc, pkg_config("cflags", "lua5.4", "lua"), BUILD))
 end
 
 local function build_go()
+  local good = true
   for _, name in ipairs { "spawn", "spawn_await", "switch", "sleepers",
                           "channel_unbuffered", "channel_buffered", "echo" } do
-    build(("go build -o %s/bench/%s_go bench/%s.go bench/support.go"):format(
-      BUILD, name, name))
+    good = good and build(
+      ("go build -o %s/bench/%s_go bench/%s.go bench/support.go"):format(
+        BUILD, name, name))
   end
+  return good
 end
 
 -- Runs.
@@ -103,7 +105,10 @@ local function command_of(workload, contender)
 end
 
 -- One run; adds to the samples of the contender, one list for each metric.
-local function run(workload, contender, samples)
+-- A closed loop keeps the server or the load busy all the time: where neither
+-- was, something else had the CPU.
+local function run(workload, contender, results)
+  local samples = results[contender.label]
   if samples.trouble then return end
   if contender.needs and not installed[contender.needs] then
     samples.trouble = "not installed"
@@ -118,8 +123,11 @@ local function run(workload, contender, samples)
   for key, value in output:gmatch "(%w+) (%S+)\n" do
     values[key] = tonumber(value)
   end
-  if values.rate and values.cpu then
+  if values.load then
     values.busy = values.rate * values.cpu / 1e6
+    if math.max(values.busy, values.load) < 0.85 then
+      results.disturbed = results.disturbed + 1
+    end
   end
   for key, value in pairs(values) do
     samples[key] = samples[key] or {}
@@ -128,7 +136,7 @@ local function run(workload, contender, samples)
 end
 
 local function measure(workload)
-  local results = {}
+  local results = { disturbed = 0 }
   for _, contender in ipairs(workload.contenders) do
     results[contender.label] = {}
   end
@@ -136,7 +144,7 @@ local function measure(workload)
   for round = 1, workloads.rounds do
     say(" %d", round)
     for _, contender in ipairs(workload.contenders) do
-      run(workload, contender, results[contender.label])
+      run(workload, contender, results)
     end
   end
   say "\n"
@@ -232,6 +240,11 @@ local function print_results(workload, results)
     rows[#rows + 1] = row
   end
   print_table(rows)
+  print()
+  if results.disturbed > 0 then
+    printf("- DISTURBED: in %d of %d runs other programs had the CPUs",
+      results.disturbed, workloads.rounds * #workload.contenders)
+  end
 end
 
 -- Targets.
@@ -279,6 +292,7 @@ end
 local function print_targets(workload, results, tally)
   for _, target in ipairs(workload.targets) do
     local text, met = outcome(target, results)
+    if results.disturbed > 0 then text = text .. " (disturbed)" end
     printf("- %s: %s", promise(workload, target), text)
     local key = met and "met" or met == false and "missed" or "unknown"
     tally[key] = tally[key] + 1
@@ -342,8 +356,8 @@ end
 local function main()
   local list = chosen()
   os.execute(("mkdir -p %s/bench"):format(BUILD))
-  build_c()
-  if installed.go then build_go() end
+  if not build_c() then os.exit(1) end
+  installed.go = installed.go and build_go()
   print_machine()
 
   local tally = { met = 0, missed = 0, unknown = 0 }
@@ -351,7 +365,6 @@ local function main()
     local results = measure(workload)
     printf("\n### %s\n", workload.title)
     print_results(workload, results)
-    print()
     print_targets(workload, results, tally)
   end
   printf("\nTargets: %d met, %d missed, %d not measured", tally.met,

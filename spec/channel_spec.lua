@@ -1004,40 +1004,43 @@ describe("try_send and try_recv", function()
 
   -- The collector may run a finalizer at any allocation, also at one that a
   -- wait makes between looking at the channel and waiting.
-  local function finalized_inside(ch, wait)
-    local before = collectgarbage "generational"
-    collectgarbage()
-    collectgarbage "stop"
-    setmetatable({}, { __gc = function() ch:try_send "v" end })
-    collectgarbage "restart"
-    local value = wait(ch)
-    collectgarbage(before)
-    return value
+  -- (Full collections in between make the object old: not then.)
+  if not os.getenv "VIGIL_GC_EVERY" then
+    local function finalized_inside(ch, wait)
+      local before = collectgarbage "generational"
+      collectgarbage()
+      collectgarbage "stop"
+      setmetatable({}, { __gc = function() ch:try_send "v" end })
+      collectgarbage "restart"
+      local value = wait(ch)
+      collectgarbage(before)
+      return value
+    end
+
+    spec("in a finalizer do not slip past a recv that is about to wait",
+      function()
+        assert.equal("v", finalized_inside(vigil.channel(1), function(ch)
+          return (ch:recv(0.5))
+        end))
+      end)
+
+    spec("in a finalizer do not slip past an await that is about to wait",
+      function()
+        assert.equal("v", finalized_inside(vigil.channel(1), function(ch)
+          local _, value = pawait(ch, 0.5)
+          return value
+        end))
+      end)
+
+    spec("in a finalizer do not slip past a select that is about to wait",
+      function()
+        local other = vigil.channel()
+        local cases = { vigil.channel(1), other, vigil.timeout(0.5) }
+        assert.equal(1, finalized_inside(cases[1], function()
+          return (vigil.select(cases))
+        end))
+      end)
   end
-
-  spec("in a finalizer do not slip past a recv that is about to wait",
-    function()
-      assert.equal("v", finalized_inside(vigil.channel(1), function(ch)
-        return (ch:recv(0.01))
-      end))
-    end)
-
-  spec("in a finalizer do not slip past an await that is about to wait",
-    function()
-      assert.equal("v", finalized_inside(vigil.channel(1), function(ch)
-        local _, value = pawait(ch, 0.01)
-        return value
-      end))
-    end)
-
-  spec("in a finalizer do not slip past a select that is about to wait",
-    function()
-      local other = vigil.channel()
-      local cases = { vigil.channel(1), other, vigil.timeout(0.01) }
-      assert.equal(1, finalized_inside(cases[1], function()
-        return (vigil.select(cases))
-      end))
-    end)
 end)
 
 describe("channels in the main chunk", function()

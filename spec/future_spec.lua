@@ -700,4 +700,20 @@ describe("stages and scopes", function()
     end)
     assert.is_true(ran)
   end)
+
+  it("a cancelled source leaves its derived futures cancelled (FU-02, FU-15)",
+    helper.in_vigil(function()
+      local source = (vigil.future())
+      local mapped, after = source:map(print), source:finally(function() end)
+      source:cancel("enough")
+      vigil.await_all { mapped, after }
+      assert.is_true(mapped:is_cancelled())
+      assert.is_true(after:is_cancelled())
+    end))
+
+  it("a derived future names the line of the call that made it",
+    helper.in_vigil(function()
+      local mapped = (vigil.future()):map(print)
+      assert.matches("future_spec.lua:%d+$", tostring(mapped))
+    end))
 end)

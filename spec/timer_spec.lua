@@ -493,4 +493,17 @@ describe("many timers", function()
     vigil.await_all(list)
     assert.equal(0, disorder)
   end)
+
+  it("a cancelled timeout as a token is a cancellation, not a timeout (TO-05)",
+    helper.in_vigil(function()
+      local token = vigil.timeout(5)
+      token:cancel()
+      local ok, err = vigil.pawait((vigil.future()), token)
+      assert.is_false(ok)
+      assert.is_true(vigil.is_error(err, "cancelled"), tostring(err))
+    end))
+
+  it("a timer that never fires says so", function()
+    assert.equal("timer (never)", tostring(vigil.timer(math.huge)))
+  end)
 end)

@@ -1,17 +1,18 @@
 /*
 ** callbacks.c: the vector of an event's subscribers.
 **
-** It may change while it is walked.  A walk knows three regions of the array:
+** It may change while it is walked.  A walk visits the elements that were
+** there when it began, in order:
 **
 **     [0, next)    visited, the callback that runs now being next - 1
 **     [next, end)  still to be visited in this walk
 **     [end, len)   added since it began: not visited in this walk
 **
-** Removing an element fills its place from the end of its own region, and
-** the hole that leaves there from the end of the next region, so that no
-** element ever crosses a border the wrong way: nobody is skipped, nobody is
-** told twice.  That is O(1) and costs the order of delivery, which the vector
-** does not promise after a removal.
+** Removing an element during a walk leaves a hole, and the end of the walk
+** closes all holes at once: nothing moves under the walker, so nobody is
+** skipped, nobody is told twice, and waiters wake in the order in which they
+** came.  Removing at any other time fills the hole with the last element;
+** that is O(1) and costs the order.
 */
 
 #include <string.h>
@@ -65,8 +66,7 @@ static void shrink(vg_scheduler_t *s, vg_callbacks_t *v) {
   }
 }
 
-int vg__callbacks_add(vg_scheduler_t *s, vg_callbacks_t *v,
-                      vg_callback_t *cb) {
+int vg__callbacks_add(vg_scheduler_t *s, vg_callbacks_t *v, vg_callback_t *cb) {
   if (v->length == (v->capacity > 0 ? v->capacity : 1)) {
     int err = grow(s, v);
     if (err < 0) return err;
@@ -83,22 +83,23 @@ void vg__callbacks_del(vg_scheduler_t *s, vg_callbacks_t *v,
 
   if (hole >= v->length || array[hole] != cb) return; /* not in here */
   if (v->walking) {
-    vg_walk_t *walk = find_walk(s, v);
-    if (hole < walk->next) {
-      uint32_t last = --walk->next;
-      if (hole != last) place(array, hole, array[last]);
-      hole = last;
-    }
-    if (hole < walk->end) {
-      uint32_t last = --walk->end;
-      if (hole != last) place(array, hole, array[last]);
-      hole = last;
-    }
+    array[hole] = NULL;
+    find_walk(s, v)->holes++;
+  } else {
+    v->length--;
+    if (hole != v->length) place(array, hole, array[v->length]);
+    shrink(s, v);
   }
-  v->length--;
-  if (hole != v->length) place(array, hole, array[v->length]);
-  if (!v->walking) shrink(s, v);
   vg__callback_release(cb);
+}
+
+static void close_holes(vg_callbacks_t *v) {
+  vg_callback_t **array = items(v);
+  uint32_t from, to = 0;
+
+  for (from = 0; from < v->length; from++)
+    if (array[from] != NULL) place(array, to++, array[from]);
+  v->length = to;
 }
 
 int vg__callbacks_notify(vg_scheduler_t *s, vg_callbacks_t *v,
@@ -110,20 +111,23 @@ int vg__callbacks_notify(vg_scheduler_t *s, vg_callbacks_t *v,
   walk.vector = v;
   walk.next = 0;
   walk.end = v->length;
+  walk.holes = 0;
   walk.outer = s->walk;
   s->walk = &walk;
   v->walking = 1;
   while (walk.next < walk.end) {
     vg_callback_t *cb = items(v)[walk.next++];
-    cb->notify(cb, event, status, value);
+    if (cb != NULL) cb->notify(cb, event, status, value);
   }
   v->walking = 0;
   s->walk = walk.outer;
+  if (walk.holes > 0) close_holes(v);
   shrink(s, v);
   return 0;
 }
 
 void vg__callbacks_clear(vg_scheduler_t *s, vg_callbacks_t *v) {
-  while (v->length > 0) vg__callbacks_del(s, v, items(v)[v->length - 1]);
-  if (!v->walking) shrink(s, v);
+  uint32_t i;
+  for (i = v->length; i > 0; i--)
+    if (items(v)[i - 1] != NULL) vg__callbacks_del(s, v, items(v)[i - 1]);
 }

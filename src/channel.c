@@ -62,17 +62,14 @@ static void store_last(vg_channel_t *ch, vg_place_t object, vg_place_t from) {
 
 /* A slot may have become free: it is promised to the sender in front. */
 static void promise(vg_channel_t *ch) {
-  if (vg_list_empty(&ch->senders) ||
-      ch->count + ch->promised >= ch->capacity)
+  if (vg_list_empty(&ch->senders) || ch->count + ch->promised >= ch->capacity)
     return;
   ch->promised++;
   vg__waker_grant(wait_of(ch->senders.next)->coroutine,
-                  wait_of(ch->senders.next), VG_CHANNEL_SEND,
-                  &ch->promises);
+                  wait_of(ch->senders.next), VG_CHANNEL_SEND, &ch->promises);
 }
 
-int vg_channel_try_send(vg_channel_t *ch, vg_place_t object,
-                        vg_place_t from) {
+int vg_channel_try_send(vg_channel_t *ch, vg_place_t object, vg_place_t from) {
   if (ch->event.flags & VG_EVENT_CLOSED) return VG_ECLOSED;
   if (!vg_list_empty(&ch->receivers)) {
     hand_to_first_receiver(ch, from);
@@ -138,8 +135,7 @@ void vg_channel_resized(vg_channel_t *ch, uint32_t size) {
   ch->head = 0;
 }
 
-int vg_channel_wait(vg_channel_t *ch, vg_coroutine_t *co, int kind,
-                    int index) {
+int vg_channel_wait(vg_channel_t *ch, vg_coroutine_t *co, int kind, int index) {
   vg_wait_t *wait = vg__waker_wait(co, &ch->event);
 
   if (wait == NULL) return UV_ENOMEM;

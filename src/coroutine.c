@@ -105,8 +105,7 @@ static void interrupt(vg_coroutine_t *co) {
 int vg_coroutine_cancel(vg_coroutine_t *co) {
   vg_waker_t *w = &co->waker;
 
-  if (vg__coroutine_ended(co) || (co->flags & VG_CO_CANCEL_REQUESTED))
-    return 0;
+  if (vg__coroutine_ended(co) || (co->flags & VG_CO_CANCEL_REQUESTED)) return 0;
   co->flags |= VG_CO_CANCEL_REQUESTED;
   if (!(co->flags & VG_CO_STARTED)) {
     w->status = VG_WAKER_IGNORED; /* ended when its turn comes */
@@ -140,8 +139,7 @@ void vg__block_leave(vg_block_t *block) {
 
   if (co == NULL) return;
   vg__timer_disarm(co->event.scheduler, &block->timer);
-  for (place = &co->blocks; *place != block; place = &(*place)->outer)
-    continue;
+  for (place = &co->blocks; *place != block; place = &(*place)->outer) continue;
   *place = block->outer;
   block->coroutine = NULL;
   vg__coroutine_judge(co);

@@ -85,8 +85,7 @@ static const vg_event_methods_t resolve_methods = {
     .info = resolve_info,
 };
 
-int vg_resolve_new(vg_scheduler_t *s, const char *host,
-                   vg_resolve_t **result) {
+int vg_resolve_new(vg_scheduler_t *s, const char *host, vg_resolve_t **result) {
   vg_resolve_t *r = calloc(1, sizeof *r);
   size_t size = strlen(host) + 1;
 

@@ -39,8 +39,7 @@ void vg_event_release(vg_event_t *event) {
 }
 
 int vg_event_add_callback(vg_event_t *event, vg_callback_t *callback) {
-  if (event->methods->replay != NULL &&
-      event->methods->replay(event, callback))
+  if (event->methods->replay != NULL && event->methods->replay(event, callback))
     return 0; /* it has been told; there is nothing more to wait for */
   if (event->flags & VG_EVENT_CLOSED) return VG_ECLOSED;
   if (event->methods->add_callback != NULL)

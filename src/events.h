@@ -87,8 +87,7 @@ static inline void vg__event_end(vg_event_t *event, int status) {
 
 /* Waits for an event whose userdata may be collected before the waiter lets
 ** go of it (when a state closes, finalizers come first). */
-static inline int vg__resume_when_owned(vg_coroutine_t *co,
-                                        vg_event_t *event) {
+static inline int vg__resume_when_owned(vg_coroutine_t *co, vg_event_t *event) {
   vg_event_add_ref(event);
   return vg_resume_when(co, event, 1, NULL, NULL);
 }
@@ -112,8 +111,8 @@ typedef struct vg_poll {
   vg_event_t event; /* only its reference count: proxies are waited for */
   struct vg_polls *polls;
   struct vg_poll_native *native;
-  vg_link_t proxies; /* the started ones */
-  vg_link_t link;    /* in polls->started while there are any */
+  vg_link_t proxies;   /* the started ones */
+  vg_link_t link;      /* in polls->started while there are any */
   vg_link_t unsettled; /* in polls->unsettled: libuv has not been told yet */
   dev_t device;
   ino_t inode;

@@ -13,8 +13,7 @@ static int status_of(const vg_future_t *future) {
 static int future_replay(vg_event_t *event, vg_callback_t *callback) {
   vg_future_t *future = (vg_future_t *)event;
   if (future->state == VG_FUTURE_PENDING) return 0;
-  if (callback != NULL)
-    callback->notify(callback, event, status_of(future), 0);
+  if (callback != NULL) callback->notify(callback, event, status_of(future), 0);
   return 1;
 }
 

@@ -242,9 +242,9 @@ enum { VG_BLOCK_TIMEOUT, VG_BLOCK_PROTECT };
 struct vg_coroutine {
   vg_event_t event; /* methods: a vg_coroutine_methods_t */
   vg_waker_t waker;
-  void *thread;     /* the binding's: its Lua thread */
+  void *thread; /* the binding's: its Lua thread */
   vg_scope_t *scope;
-  vg_link_t link;   /* in the scope's list */
+  vg_link_t link;     /* in the scope's list */
   vg_block_t *blocks; /* innermost first */
   uint64_t id;
   const char *spawn_source; /* interned by the binding; may be NULL */
@@ -321,8 +321,9 @@ void vg__scope_leave(vg_scope_t *scope, vg_coroutine_t *co);
 /* The iterator of one notification: see callbacks.c. */
 typedef struct vg_walk {
   vg_callbacks_t *vector;
-  uint32_t next; /* the first not yet visited */
-  uint32_t end;  /* one past the last that was there when it began */
+  uint32_t next;  /* the first not yet visited */
+  uint32_t end;   /* one past the last that was there when it began */
+  uint32_t holes; /* removed since */
   struct vg_walk *outer;
 } vg_walk_t;
 
@@ -331,16 +332,16 @@ typedef struct vg_walk {
 typedef struct vg_reactor {
   uv_loop_t *loop;
   uv_loop_t own_loop;
-  uv_timer_t timer;      /* the only one: the first node of the heap */
-  uint64_t armed_ns;     /* what `timer` is set to; 0: stopped */
+  uv_timer_t timer;          /* the only one: the first node of the heap */
+  uint64_t armed_ns;         /* what `timer` is set to; 0: stopped */
   vg_scheduler_t *scheduler; /* NULL once it has gone */
-  vg_link_t handles;     /* every event that libuv knows, by its `link` */
-  size_t handle_count;   /* handles opened and not yet closed */
-  size_t request_count;  /* requests that libuv has not completed */
-  struct vg_polls *polls;        /* poll.c: NULL while nobody has one */
+  vg_link_t handles;         /* every event that libuv knows, by its `link` */
+  size_t handle_count;       /* handles opened and not yet closed */
+  size_t request_count;      /* requests that libuv has not completed */
+  struct vg_polls *polls;    /* poll.c: NULL while nobody has one */
   struct vg_signal_handle *signals; /* signal.c: one for each number */
   unsigned owns_loop : 1, closing : 1, turning : 1, orphan : 1;
-  char scratch[65536];   /* where reads land before they are sized */
+  char scratch[65536]; /* where reads land before they are sized */
 } vg_reactor_t;
 
 struct vg_scheduler {
@@ -468,8 +469,7 @@ static inline void vg__deactivate(vg_scheduler_t *s) { s->active--; }
 */
 
 int vg__callbacks_add(vg_scheduler_t *s, vg_callbacks_t *v, vg_callback_t *cb);
-void vg__callbacks_del(vg_scheduler_t *s, vg_callbacks_t *v,
-                       vg_callback_t *cb);
+void vg__callbacks_del(vg_scheduler_t *s, vg_callbacks_t *v, vg_callback_t *cb);
 /* Calls each that was there at the beginning and still is, once. */
 int vg__callbacks_notify(vg_scheduler_t *s, vg_callbacks_t *v,
                          vg_event_t *event, int status, intptr_t value);

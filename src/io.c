@@ -12,8 +12,8 @@
 
 #include "io.h"
 
-static const vg_io_limits_t default_limits = {VG_IO_HIGH_WATER,
-                                              VG_IO_MAX_LINE, VG_IO_MAX_ALL};
+static const vg_io_limits_t default_limits = {VG_IO_HIGH_WATER, VG_IO_MAX_LINE,
+                                              VG_IO_MAX_ALL};
 
 /*
 ** {== The events inside
@@ -53,8 +53,7 @@ static int input_info(const vg_event_t *event, char *buffer, size_t size) {
                                       "read until", "read all"};
   const vg_io_t *io = io_of_input(event);
   return describe(io,
-                  io->state == VG_IO_OPENING ? "connect"
-                                             : modes[io->want.mode],
+                  io->state == VG_IO_OPENING ? "connect" : modes[io->want.mode],
                   buffer, size);
 }
 
@@ -219,8 +218,7 @@ static int try_path(vg_io_t *io) {
   if (err == UV_EAGAIN) {
     uint64_t due_ns = uv_hrtime() + retry->pause_ns;
     if (retry->pause_ns < RETRY_LAST_NS) retry->pause_ns *= 2;
-    return vg__timer_arm(io->base.event.scheduler, &retry->alarm.node,
-                         due_ns);
+    return vg__timer_arm(io->base.event.scheduler, &retry->alarm.node, due_ns);
   }
   if (err == 0) {
     err = uv_pipe_open(&io->uv.pipe, retry->fd);

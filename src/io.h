@@ -62,7 +62,7 @@ typedef struct vg_found {
   size_t take, skip;
 } vg_found_t;
 
-/* The bytes are data[start .. end); an empty buffer has no memory. */
+/* The bytes are data[start .. end).  Empty, it starts at 0. */
 typedef struct vg_buffer {
   char *data;
   size_t start, end, capacity;
@@ -133,7 +133,7 @@ typedef struct vg_io_limits {
 } vg_io_limits_t;
 
 typedef enum vg_io_state {
-  VG_IO_OPENING,  /* no connection yet; somebody waits on `input` for it */
+  VG_IO_OPENING, /* no connection yet; somebody waits on `input` for it */
   VG_IO_OPEN,
   VG_IO_FLUSHING, /* closed to its users; what was acknowledged is sent */
   VG_IO_CLOSING,  /* uv_close has been called */
@@ -214,9 +214,15 @@ int vg__io_look(vg_io_t *io, const vg_want_t *want, vg_found_t *found);
 static inline int vg_io_look(vg_io_t *io, const vg_want_t *want,
                              vg_found_t *found) {
   size_t length = vg__buffer_length(&io->buffer);
-  if (length == 0 || want->mode != VG_READ_SOME || want->limit < length ||
-      (io->reading && want != &io->want))
+  if ((io->reading && want != &io->want) || want->limit <= length)
     return vg__io_look(io, want, found);
+  if (length == 0) {
+    if (io->state != VG_IO_OPEN || io->read_status != 0)
+      return vg__io_look(io, want, found);
+    io->scanned = 0;
+    return 0; /* the usual case: it has to wait */
+  }
+  if (want->mode != VG_READ_SOME) return vg__io_look(io, want, found);
   found->take = length;
   found->skip = 0;
   return 1;
@@ -232,8 +238,8 @@ void vg_io_consume(vg_io_t *io, size_t size);
 
 /* Writes what can be written at once: all (1), or *written of it (0), or an
 ** error.  Nothing if others are before it. */
-int vg_io_write(vg_io_t *io, const uv_buf_t *bufs, unsigned count,
-                size_t size, size_t *written);
+int vg_io_write(vg_io_t *io, const uv_buf_t *bufs, unsigned count, size_t size,
+                size_t *written);
 /* Queues the rest if it fits below the high-water mark: 1; 0: it does not.
 ** `total`: of the whole write. */
 int vg_io_queue(vg_io_t *io, const char *data, size_t left, size_t total);
@@ -305,7 +311,7 @@ typedef struct vg_listen {
   uint64_t pause_ns, relieved_ns, complained_ns;
   int fd;
   int scarce;
-  int status; /* an error that the next acceptor is given */
+  int status;      /* an error that the next acceptor is given */
   int keepalive_s; /* for its connections; 0: off */
   uint8_t kind;
   unsigned polling : 1;
@@ -391,8 +397,7 @@ typedef struct vg_resolve {
   unsigned in_flight : 1, done : 1;
 } vg_resolve_t;
 
-int vg_resolve_new(vg_scheduler_t *s, const char *host,
-                   vg_resolve_t **result);
+int vg_resolve_new(vg_scheduler_t *s, const char *host, vg_resolve_t **result);
 
 /* }================================================================= */
 

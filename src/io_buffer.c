@@ -1,8 +1,9 @@
 /*
 ** io_buffer.c: bytes that were read and not yet taken, and the search in them.
 **
-** Memory comes in powers of two and goes when the last byte is taken: an idle
-** connection holds none.
+** Memory comes in powers of two.  When the last byte is taken a large block
+** goes and a small one stays: short messages cost no allocation each, and an
+** idle connection holds next to nothing.
 */
 
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "io.h"
 
 #define MIN_CAPACITY 64
+#define KEPT_CAPACITY 128
 
 void vg__buffer_clear(vg_buffer_t *b) {
   free(b->data);
@@ -59,7 +61,9 @@ int vg__buffer_append(vg_buffer_t *b, const char *data, size_t size) {
 
 void vg__buffer_consume(vg_buffer_t *b, size_t size) {
   b->start += size;
-  if (b->start == b->end) vg__buffer_clear(b);
+  if (b->start < b->end) return;
+  b->start = b->end = 0;
+  if (b->capacity > KEPT_CAPACITY) vg__buffer_clear(b);
 }
 
 static const char *find_separator(const char *data, size_t length,
@@ -87,9 +91,9 @@ static int found_part(vg_found_t *found, size_t take, size_t skip, int keep,
 
 static int find_line(const char *data, size_t length, const vg_want_t *want,
                      int end, size_t *scanned, vg_found_t *found) {
-  const char *newline =
-      *scanned < length ? memchr(data + *scanned, '\n', length - *scanned)
-                        : NULL;
+  const char *newline = *scanned < length
+                            ? memchr(data + *scanned, '\n', length - *scanned)
+                            : NULL;
   if (newline != NULL) {
     size_t take = (size_t)(newline - data), skip = 1;
     *scanned = take; /* found at once when asked again */
@@ -110,8 +114,8 @@ static int find_line(const char *data, size_t length, const vg_want_t *want,
 static int find_until(const char *data, size_t length, const vg_want_t *want,
                       int end, size_t *scanned, vg_found_t *found) {
   size_t n = want->separator_length;
-  const char *at = find_separator(data + *scanned, length - *scanned,
-                                  want->separator, n);
+  const char *at =
+      find_separator(data + *scanned, length - *scanned, want->separator, n);
   if (at != NULL) {
     *scanned = (size_t)(at - data);
     return found_part(found, *scanned, n, 0, want->limit);

@@ -34,7 +34,7 @@
 */
 
 static int is_full(const vg_io_t *io) {
-  return io->reader == NULL && io->buffer.data != NULL &&
+  return io->reader == NULL && vg__buffer_length(&io->buffer) > 0 &&
          vg__buffer_length(&io->buffer) >= io->limits->high_water;
 }
 
@@ -67,8 +67,8 @@ static int keep(vg_io_t *io, const char *data, size_t n) {
 static int is_satisfied(vg_io_t *io) {
   vg_found_t found;
   return io->want.mode == VG_READ_SOME ||
-         vg__buffer_find(&io->buffer, &io->want, io->read_status,
-                         &io->scanned, &found) != 0;
+         vg__buffer_find(&io->buffer, &io->want, io->read_status, &io->scanned,
+                         &found) != 0;
 }
 
 static void received(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf) {
@@ -121,8 +121,7 @@ static void sent(uv_write_t *request, int status);
 
 /* While a request is under way the program has something to do. */
 static void count(vg_io_t *io) {
-  int active = io->sending != NULL &&
-               !(io->base.event.flags & VG_EVENT_HIDDEN);
+  int active = io->sending != NULL && !(io->base.event.flags & VG_EVENT_HIDDEN);
   if (active == (int)io->counted || !vg__reactor_alive(io->base.reactor))
     return;
   io->counted = active ? 1 : 0;
@@ -212,9 +211,8 @@ static int feed_one(vg_io_t *io, int try_first) {
 
   if (try_first && io->sending == NULL) {
     uv_buf_t buf = uv_buf_init((char *)(uintptr_t)writer->data,
-                               writer->left < INT32_MAX
-                                   ? (unsigned)writer->left
-                                   : (unsigned)INT32_MAX);
+                               writer->left < INT32_MAX ? (unsigned)writer->left
+                                                        : (unsigned)INT32_MAX);
     int n = uv_try_write(&io->uv.stream, &buf, 1);
     if (n > 0) advance(writer, (size_t)n);
     if (n < 0 && n != UV_EAGAIN) return n;
@@ -310,8 +308,8 @@ static void drained(vg_io_t *io) {
   count(io);
   if (io->state == VG_IO_FLUSHING) {
     vg__stream_finish(io, 0);
-  } else if (io->state == VG_IO_OPEN && ending != NULL &&
-             !ending->submitted && vg_list_empty(&io->writers)) {
+  } else if (io->state == VG_IO_OPEN && ending != NULL && !ending->submitted &&
+             vg_list_empty(&io->writers)) {
     int err;
     ending->submitted = 1;
     err = uv_shutdown(&ending->request, &io->uv.stream, ended);

@@ -248,8 +248,8 @@ void vg_listen_text(const vg_listen_t *l, char *buffer, size_t size) {
   if (l->kind == VG_IO_TCP)
     vg_address_text(&l->address, buffer, size);
   else
-    snprintf(buffer, size, "%s%s",
-             l->path[0] == '\0' ? "@" : "", l->path + (l->path[0] == '\0'));
+    snprintf(buffer, size, "%s%s", l->path[0] == '\0' ? "@" : "",
+             l->path + (l->path[0] == '\0'));
 }
 
 static int listen_info(const vg_event_t *event, char *buffer, size_t size) {
@@ -259,9 +259,9 @@ static int listen_info(const vg_event_t *event, char *buffer, size_t size) {
   vg_listen_text(l, text, sizeof text);
   return snprintf(buffer, size, "%s server %s (%s)",
                   l->kind == VG_IO_TCP ? "tcp" : "pipe", text,
-                  is_closed(l)       ? "closed"
-                  : l->scarce != 0   ? "out of descriptors"
-                                     : "listening");
+                  is_closed(l)     ? "closed"
+                  : l->scarce != 0 ? "out of descriptors"
+                                   : "listening");
 }
 
 static int incoming_info(const vg_event_t *event, char *buffer, size_t size) {

@@ -100,28 +100,34 @@ static int refuse_wall(lua_State *L, vgL_state_t *S, const char *what) {
     }
     lua_pop(L, 1);
   }
-  return luaL_error(L, "vigil.%s: cannot wait here: %s is in between and "
-                       "cannot be suspended", what, culprit);
+  return luaL_error(L,
+                    "vigil.%s: cannot wait here: %s is in between and "
+                    "cannot be suspended",
+                    what, culprit);
 }
 
-vg_coroutine_t *vgL_enterslow(lua_State *L, vgL_state_t *S,
-                              const char *what) {
+vg_coroutine_t *vgL_enterslow(lua_State *L, vgL_state_t *S, const char *what) {
   vg_coroutine_t *co;
 
   if (S->sched == NULL) luaL_error(L, "vigil.%s: the loop is closed", what);
   co = S->sched->current;
   if (L != S->active) {
     if (S->sched->running && (co == NULL || L == S->aside))
-      luaL_error(L, "vigil.%s: the loop is running, and this is outside of "
-                    "every coroutine", what);
-    luaL_error(L, "vigil.%s: cannot wait in a plain coroutine; make it with "
-                  "vigil.coroutine (or call vigil.coroutine.install())",
+      luaL_error(L,
+                 "vigil.%s: the loop is running, and this is outside of "
+                 "every coroutine",
+                 what);
+    luaL_error(L,
+               "vigil.%s: cannot wait in a plain coroutine; make it with "
+               "vigil.coroutine (or call vigil.coroutine.install())",
                what);
   }
   if (co == NULL) {
     if (S->sched->running)
-      luaL_error(L, "vigil.%s: the loop is already running (a finalizer "
-                    "cannot wait)", what);
+      luaL_error(L,
+                 "vigil.%s: the loop is already running (a finalizer "
+                 "cannot wait)",
+                 what);
     if (S->failed) { /* an error that no wait of its own has raised yet */
       vgL_pushexiterror(L, S);
       lua_error(L);
@@ -162,8 +168,8 @@ static int give_up(lua_State *L, vgL_state_t *S, vg_coroutine_t *co,
   return lua_yieldk(L, 1, ctx, k);
 }
 
-int vgL_park(lua_State *L, vgL_state_t *S, vg_coroutine_t *co,
-             lua_KContext ctx, lua_KFunction done) {
+int vgL_park(lua_State *L, vgL_state_t *S, vg_coroutine_t *co, lua_KContext ctx,
+             lua_KFunction done) {
   co->waker.thread = L;
   if (vg_waker_park(co) <= 0) return done(L, LUA_OK, ctx);
   return give_up(L, S, co, ctx, done);
@@ -235,8 +241,7 @@ int vgL_wokenslow(lua_State *L, vgL_state_t *S) {
 ** {== Tokens
 */
 
-void vgL_opttoken(lua_State *L, vgL_state_t *S, int index,
-                  vgL_token_t *token) {
+void vgL_opttoken(lua_State *L, vgL_state_t *S, int index, vgL_token_t *token) {
   int type;
 
   token->due_ns = 0;
@@ -312,8 +317,7 @@ int vgL_isready(lua_State *L, vgL_state_t *S, int index, int type,
                 vg_event_t *event) {
   if (S->types[type]->is_ready != NULL)
     return S->types[type]->is_ready(L, S, index, event);
-  return event->methods->replay != NULL &&
-         event->methods->replay(event, NULL);
+  return event->methods->replay != NULL && event->methods->replay(event, NULL);
 }
 
 int vgL_subscribe(lua_State *L, vgL_state_t *S, int index, int type,
@@ -362,8 +366,8 @@ static int await_done(lua_State *L, int status, lua_KContext how) {
       return finish(L, S, how, VGL_RAISE);
     }
     vgL_woken(L, S);
-    if (w->error == VG_ETOKEN || (w->error == UV_ETIMEDOUT &&
-                                  w->ordinal == VG_ORDINAL_NONE)) {
+    if (w->error == VG_ETOKEN ||
+        (w->error == UV_ETIMEDOUT && w->ordinal == VG_ORDINAL_NONE)) {
       vgL_pushtokenerror(L, S, w->error, 2);
       return finish(L, S, how, VGL_RAISE);
     }
@@ -478,9 +482,8 @@ static int l_checkpoint(lua_State *L) {
 /* }================================================================= */
 
 static const luaL_Reg functions[] = {
-    {"await", l_await},           {"pawait", l_pawait},
-    {"suspend", l_suspend},       {"sleep", l_sleep},
-    {"checkpoint", l_checkpoint}, {NULL, NULL}};
+    {"await", l_await}, {"pawait", l_pawait},         {"suspend", l_suspend},
+    {"sleep", l_sleep}, {"checkpoint", l_checkpoint}, {NULL, NULL}};
 
 void vgL_openawait(lua_State *L, vgL_state_t *S) {
   VG_UNUSED(S);

@@ -50,8 +50,8 @@ static int is_waiting(lua_State *L, vgL_state_t *S, lua_State *co) {
 
 enum { AS_RESUME, AS_WRAP };
 
-static int after_resume(lua_State *L, vgL_state_t *S, lua_State *co,
-                        int status, int n, lua_KContext how);
+static int after_resume(lua_State *L, vgL_state_t *S, lua_State *co, int status,
+                        int n, lua_KContext how);
 
 /* The waker of the vigil coroutine around has its outcome: on to `co`. */
 static int resume_on(lua_State *L, int status, lua_KContext how) {
@@ -71,8 +71,8 @@ static int resume_on(lua_State *L, int status, lua_KContext how) {
   return after_resume(L, S, co, status, n, how);
 }
 
-static int after_resume(lua_State *L, vgL_state_t *S, lua_State *co,
-                        int status, int n, lua_KContext how) {
+static int after_resume(lua_State *L, vgL_state_t *S, lua_State *co, int status,
+                        int n, lua_KContext how) {
   if (status == LUA_YIELD && S->parked) { /* it waits */
     lua_pop(co, n);
     set_waiting(L, S, co, 1);
@@ -148,8 +148,7 @@ static int l_create(lua_State *L) {
 }
 
 static int wrapped(lua_State *L) {
-  return resume(L, VGL_S(L), lua_tothread(L, lua_upvalueindex(2)), 1,
-                AS_WRAP);
+  return resume(L, VGL_S(L), lua_tothread(L, lua_upvalueindex(2)), 1, AS_WRAP);
 }
 
 static int l_wrap(lua_State *L) {
@@ -233,12 +232,15 @@ static int l_install(lua_State *L) {
   return 0;
 }
 
-static const luaL_Reg functions[] = {
-    {"create", l_create},   {"resume", l_resume},
-    {"wrap", l_wrap},       {"yield", l_yield},
-    {"status", l_status},   {"isyieldable", l_isyieldable},
-    {"running", l_running}, {"close", l_close},
-    {NULL, NULL}};
+static const luaL_Reg functions[] = {{"create", l_create},
+                                     {"resume", l_resume},
+                                     {"wrap", l_wrap},
+                                     {"yield", l_yield},
+                                     {"status", l_status},
+                                     {"isyieldable", l_isyieldable},
+                                     {"running", l_running},
+                                     {"close", l_close},
+                                     {NULL, NULL}};
 
 void vgL_openaware(lua_State *L, vgL_state_t *S) {
   VG_UNUSED(S);

@@ -48,8 +48,7 @@ static int block_done(lua_State *L, int status, lua_KContext was_active) {
 }
 
 /* stack: function, arguments...  Calls it inside a block. */
-static int call_in_block(lua_State *L, vgL_state_t *S, int kind,
-                         double limit) {
+static int call_in_block(lua_State *L, vgL_state_t *S, int kind, double limit) {
   vg_coroutine_t *co = vgL_self(S);
   int was_active = (co->flags & VG_CO_CANCEL_ACTIVE) != 0;
   int n = lua_gettop(L) - 1, err = 0;
@@ -66,9 +65,8 @@ static int call_in_block(lua_State *L, vgL_state_t *S, int kind,
     vg__block_leave(block);
     return lua_error((vgL_pusherror(L, NULL, err, NULL), L));
   }
-  return block_done(
-      L, lua_pcallk(L, n, LUA_MULTRET, 2, was_active, block_done),
-      was_active);
+  return block_done(L, lua_pcallk(L, n, LUA_MULTRET, 2, was_active, block_done),
+                    was_active);
 }
 
 /* vigil.with_timeout(seconds, fn, ...) --> results... */

@@ -60,8 +60,7 @@ static void load_value(vg_channel_t *ch, vg_place_t object, uint32_t slot,
   if (to.thread != L) lua_xmove(L, to.thread, 1);
 }
 
-static const vg_channel_values_t values = {move_value, store_value,
-                                           load_value};
+static const vg_channel_values_t values = {move_value, store_value, load_value};
 
 static vg_place_t at(lua_State *L, int index) {
   vg_place_t place = {L, index};
@@ -127,8 +126,7 @@ static int fail_closed(lua_State *L) {
 
 /* How a wait ended without result. */
 static int fail_wait(lua_State *L, vgL_state_t *S, int err, int token) {
-  return err == VG_ECLOSED ? fail_closed(L)
-                           : vgL_failtoken(L, S, err, token);
+  return err == VG_ECLOSED ? fail_closed(L) : vgL_failtoken(L, S, err, token);
 }
 
 /* vigil.channel([capacity = 0]) --> channel */
@@ -215,7 +213,7 @@ static int recv_done(lua_State *L, int status, lua_KContext ctx) {
 }
 
 static int receive(lua_State *L, vgL_state_t *S, vg_channel_t *ch,
-                vg_coroutine_t *co, const vgL_token_t *token) {
+                   vg_coroutine_t *co, const vgL_token_t *token) {
   int err;
 
   do { /* nothing may come between the last look and the wait */
@@ -458,14 +456,11 @@ static const vgL_type_t sending_type = {
 /* }================================================================= */
 
 
-static const luaL_Reg methods[] = {{"send", channel_send},
-                                   {"recv", channel_recv},
-                                   {"try_send", channel_try_send},
-                                   {"try_recv", channel_try_recv},
-                                   {"close", channel_close},
-                                   {"receiving", channel_receiving},
-                                   {"sending", channel_sending},
-                                   {NULL, NULL}};
+static const luaL_Reg methods[] = {
+    {"send", channel_send},         {"recv", channel_recv},
+    {"try_send", channel_try_send}, {"try_recv", channel_try_recv},
+    {"close", channel_close},       {"receiving", channel_receiving},
+    {"sending", channel_sending},   {NULL, NULL}};
 
 static const luaL_Reg metamethods[] = {{"__len", channel__len},
                                        {"__call", channel__call},

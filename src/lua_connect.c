@@ -216,9 +216,9 @@ static void push_addresses(lua_State *L, const struct addrinfo *info) {
 
     if (info->ai_family != AF_INET && info->ai_family != AF_INET6) continue;
     memset(&address, 0, sizeof address);
-    memcpy(&address, info->ai_addr,
-           info->ai_addrlen < sizeof address ? info->ai_addrlen
-                                             : sizeof address);
+    memcpy(
+        &address, info->ai_addr,
+        info->ai_addrlen < sizeof address ? info->ai_addrlen : sizeof address);
     vg_address_host(&address, host, sizeof host);
     lua_pushstring(L, host);
     lua_rawseti(L, -2, ++n);
@@ -267,8 +267,8 @@ static int l_resolve(lua_State *L) {
 /* core.is_address(host) --> boolean: numeric, not a name */
 static int l_is_address(lua_State *L) {
   vg_address_t address;
-  lua_pushboolean(
-      L, vg_address_parse(&address, luaL_checkstring(L, 1), 0) == 0);
+  lua_pushboolean(L,
+                  vg_address_parse(&address, luaL_checkstring(L, 1), 0) == 0);
   return 1;
 }
 
@@ -278,12 +278,10 @@ static int l_is_address(lua_State *L) {
 static const luaL_Reg lookup_metamethods[] = {{"__gc", lookup__gc},
                                               {NULL, NULL}};
 
-static const luaL_Reg functions[] = {{"tcp_connect", l_tcp_connect},
-                                     {"pipe_connect", l_pipe_connect},
-                                     {"pipe_pair", l_pipe_pair},
-                                     {"resolve", l_resolve},
-                                     {"is_address", l_is_address},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"tcp_connect", l_tcp_connect}, {"pipe_connect", l_pipe_connect},
+    {"pipe_pair", l_pipe_pair},     {"resolve", l_resolve},
+    {"is_address", l_is_address},   {NULL, NULL}};
 
 /* stack: module table */
 void vgL_openconnect(lua_State *L, vgL_state_t *S) {

@@ -321,9 +321,9 @@ static int reserve_recycled(vgL_state_t *S) {
 
   if (S->recycled_count < S->recycled_size) return 1;
   if (S->recycled_size >= MAX_RECYCLED) return 0;
-  recycled = vg__realloc(S->sched, S->recycled,
-                         S->recycled_size * sizeof *recycled,
-                         size * sizeof *recycled);
+  recycled =
+      vg__realloc(S->sched, S->recycled, S->recycled_size * sizeof *recycled,
+                  size * sizeof *recycled);
   if (recycled == NULL) return 0;
   S->recycled = recycled;
   S->recycled_size = size;
@@ -332,8 +332,8 @@ static int reserve_recycled(vgL_state_t *S) {
 
 /* The body has ended: its thread is as new, but for a debug hook that may be
 ** left.  (A stack that has grown large is the collector's to shrink.) */
-static void release_thread(vgL_state_t *S, lua_State *thread,
-                           uint32_t anchor, int reusable) {
+static void release_thread(vgL_state_t *S, lua_State *thread, uint32_t anchor,
+                           int reusable) {
   if (!reusable || !reserve_recycled(S)) {
     drop_thread(S->aside, S, anchor);
     return;
@@ -408,12 +408,11 @@ static void lose(vgL_state_t *S, vg_coroutine_t *co, lua_State *thread) {
 }
 
 /* A stray yield or an error outside the body: neither leaves a usable thread. */
-static void resume_failed(vgL_state_t *S, vg_coroutine_t *co,
-                          lua_State *thread, int status) {
+static void resume_failed(vgL_state_t *S, vg_coroutine_t *co, lua_State *thread,
+                          int status) {
   if (status == LUA_YIELD)
-    lua_pushliteral(thread,
-                    "coroutine.yield outside of a plain coroutine "
-                    "(vigil.suspend lets the others run)");
+    lua_pushliteral(thread, "coroutine.yield outside of a plain coroutine "
+                            "(vigil.suspend lets the others run)");
   lose(S, co, thread);
 }
 
@@ -474,8 +473,7 @@ static void coroutine_discard(vg_coroutine_t *co) {
   lua_pushcfunction(L, discard);
   lua_pushlightuserdata(L, co);
   lua_pcall(L, 1, 0, 0);
-  if (!vg__coroutine_ended(co))
-    vg_coroutine_finish(co, VG_COROUTINE_CANCELLED);
+  if (!vg__coroutine_ended(co)) vg_coroutine_finish(co, VG_COROUTINE_CANCELLED);
   lua_settop(L, top);
   lua_settop(thread, 0); /* body, function, arguments */
   release_thread(S, thread, anchor, 1);
@@ -535,8 +533,7 @@ vg_coroutine_t *vgL_spawn(lua_State *L, vgL_state_t *S, int nargs,
   thread = S->recycled[S->recycled_count - 1].thread;
   if (nargs > LUA_MINSTACK - 8) { /* else there is room, here and there */
     luaL_checkstack(L, 6, NULL);
-    if (!lua_checkstack(thread, nargs + 5))
-      luaL_error(L, "too many arguments");
+    if (!lua_checkstack(thread, nargs + 5)) luaL_error(L, "too many arguments");
   }
   co = lua_newuserdatauv(L, sizeof *co, USERVALUES);
   vg_coroutine_init(co, S->sched, &coroutine_methods, VG_EVENT_LUA_OBJECT);
@@ -618,8 +615,7 @@ static void push_own_extras(lua_State *L, vg_coroutine_t *co) {
   push_extras_of(L, co, 1);
 }
 
-static void push_rare(lua_State *L, const vg_coroutine_t *co,
-                      const char *key) {
+static void push_rare(lua_State *L, const vg_coroutine_t *co, const char *key) {
   if (!(co->flags & VG_CO_EXTRAS)) {
     lua_pushnil(L);
     return;
@@ -646,8 +642,7 @@ static int coroutine_cancel(lua_State *L) {
     if (lua_type(L, 2) == LUA_TTABLE)
       lua_pushvalue(L, 2);
     else
-      vgL_pusherror(L, NULL, UV_ECANCELED,
-                    luaL_optstring(L, 2, "cancelled"));
+      vgL_pusherror(L, NULL, UV_ECANCELED, luaL_optstring(L, 2, "cancelled"));
     lua_setfield(L, 3, "cancel");
   }
   lua_pushboolean(L, vg_coroutine_cancel(co));
@@ -814,8 +809,7 @@ static int coroutine__index(lua_State *L) {
   } else if (strcmp(key, "result") == 0) {
     push_result(L, co);
   } else if (strcmp(key, "error") == 0) {
-    if (co->state == VG_COROUTINE_FAILED ||
-        co->state == VG_COROUTINE_CANCELLED)
+    if (co->state == VG_COROUTINE_FAILED || co->state == VG_COROUTINE_CANCELLED)
       lua_getiuservalue(L, 1, RESULT);
     else
       lua_pushnil(L);
@@ -895,11 +889,10 @@ static const luaL_Reg methods[] = {
     {"high_priority", coroutine_high_priority},
     {NULL, NULL}};
 
-static const luaL_Reg metamethods[] = {
-    {"__newindex", coroutine__newindex},
-    {"__tostring", coroutine__tostring},
-    {"__close", coroutine__close},
-    {NULL, NULL}};
+static const luaL_Reg metamethods[] = {{"__newindex", coroutine__newindex},
+                                       {"__tostring", coroutine__tostring},
+                                       {"__close", coroutine__close},
+                                       {NULL, NULL}};
 
 static const luaL_Reg functions[] = {{"spawn", l_spawn},
                                      {"spawn_in", l_spawn_in},

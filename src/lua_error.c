@@ -92,7 +92,8 @@ void vgL_pushtokenerror(lua_State *L, vgL_state_t *S, int err, int token) {
   int type = -1;
   vg_event_t *event = token > 0 ? vgL_toevent(L, S, token, &type) : NULL;
 
-  if (err == UV_ETIMEDOUT || type == VGL_TIMER) {
+  if (err == UV_ETIMEDOUT || /* a timer that was closed has no due time */
+      (type == VGL_TIMER && ((vg_timer_t *)event)->due_ns != UINT64_MAX)) {
     vgL_pusherror(L, "timeout", UV_ETIMEDOUT, "timed out");
   } else {
     vgL_pusherror(L, "cancelled", VG_ETOKEN, "ended by its token");
@@ -141,8 +142,7 @@ static int l_is_error(lua_State *L) {
   const char *kind;
   luaL_checkany(L, 1);
   kind = vgL_errorkind(L, VGL_S(L), 1);
-  lua_pushboolean(L,
-                  kind != NULL && (wanted == NULL || !strcmp(kind, wanted)));
+  lua_pushboolean(L, kind != NULL && (wanted == NULL || !strcmp(kind, wanted)));
   return 1;
 }
 

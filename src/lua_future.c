@@ -221,20 +221,29 @@ static const luaL_Reg promise_methods[] = {{"complete", promise_complete},
 ** {== Futures
 */
 
-/* vigil.future() --> future, promise */
-static int l_future(lua_State *L) {
+/* Pushes a future, made where the function at `level` was called, and its
+** promise. */
+static int new_future(lua_State *L, int level) {
   vgL_state_t *S = VGL_S(L);
   future_object_t *f;
 
   vgL_checkopen(L, S);
   f = vgL_newobject(L, S, VGL_FUTURE, sizeof *f, USERVALUES);
   vg_future_init(&f->future, S->sched, VG_EVENT_LUA_OBJECT);
-  f->made_at = vgL_position(L, S, 1, &f->made_line);
+  f->made_at = vgL_position(L, S, level, &f->made_line);
   lua_newuserdatauv(L, 0, 1);
   lua_pushvalue(L, -2);
   lua_setiuservalue(L, -2, 1);
   luaL_setmetatable(L, PROMISE);
   return 2;
+}
+
+/* vigil.future() --> future, promise */
+static int l_future(lua_State *L) { return new_future(L, 1); }
+
+/* core.new_future(level) --> future, promise: for the Lua layer */
+static int l_new_future(lua_State *L) {
+  return new_future(L, (int)luaL_checkinteger(L, 1));
 }
 
 static future_object_t *check_future(lua_State *L) {
@@ -281,8 +290,7 @@ static int future_ignore(lua_State *L) {
 
 /* future:is_cancelled() --> boolean */
 static int future_is_cancelled(lua_State *L) {
-  lua_pushboolean(L,
-                  check_future(L)->future.state == VG_FUTURE_CANCELLED);
+  lua_pushboolean(L, check_future(L)->future.state == VG_FUTURE_CANCELLED);
   return 1;
 }
 
@@ -358,18 +366,19 @@ static const vgL_type_t future_type = {
     .collect = future_collect,
 };
 
-static const luaL_Reg future_methods[] = {
-    {"cancel", future_cancel}, {"ignore", future_ignore},
-    {"status", future_status}, {"is_cancelled", future_is_cancelled},
-    {NULL, NULL}};
+static const luaL_Reg future_methods[] = {{"cancel", future_cancel},
+                                          {"ignore", future_ignore},
+                                          {"status", future_status},
+                                          {"is_cancelled", future_is_cancelled},
+                                          {NULL, NULL}};
 
 static const luaL_Reg future_metamethods[] = {
-    {"__close", future__close},
-    {"__tostring", future__tostring},
-    {NULL, NULL}};
+    {"__close", future__close}, {"__tostring", future__tostring}, {NULL, NULL}};
 
-static const luaL_Reg functions[] = {
-    {"future", l_future}, {"add_stage", l_add_stage}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"future", l_future},
+                                     {"new_future", l_new_future},
+                                     {"add_stage", l_add_stage},
+                                     {NULL, NULL}};
 
 /* }================================================================= */
 
@@ -380,8 +389,7 @@ static const luaL_Reg functions[] = {
 */
 
 void vgL_newwaker(lua_State *L, vgL_state_t *S) {
-  future_object_t *f =
-      vgL_newobject(L, S, VGL_WAKER, sizeof *f, USERVALUES);
+  future_object_t *f = vgL_newobject(L, S, VGL_WAKER, sizeof *f, USERVALUES);
   vg_future_init(&f->future, S->sched, VG_EVENT_LUA_OBJECT);
 }
 

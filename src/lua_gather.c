@@ -83,10 +83,8 @@ static int l_gather(lua_State *L) {
   n = (uint32_t)lua_rawlen(L, 1);
   co = vgL_enter(L, S, "await_all");
   vgL_opttoken(L, S, 4, &token);
-  g = lua_newuserdatauv(L,
-                        sizeof *g + n * sizeof(vg_gather_member_t) +
-                            n * sizeof(uint32_t),
-                        0);
+  g = lua_newuserdatauv(
+      L, sizeof *g + n * sizeof(vg_gather_member_t) + n * sizeof(uint32_t), 0);
   vg_gather_init(g, S->sched, VG_EVENT_LUA_OBJECT);
   g->count = n;
   g->need = luaL_checkinteger(L, 2) < n ? (uint32_t)lua_tointeger(L, 2) : n;
@@ -143,10 +141,9 @@ static int l_kind(lua_State *L) {
   luaL_checkany(L, 1);
   vgL_checkopen(L, S);
   if (vgL_toevent(L, S, 1, &type) != NULL) {
-    lua_pushstring(L, type == VGL_COROUTINE ? "coroutine"
-                      : type == VGL_CHANNEL || type == VGL_SENDING
-                          ? "case"
-                          : "event");
+    lua_pushstring(L, type == VGL_COROUTINE                        ? "coroutine"
+                      : type == VGL_CHANNEL || type == VGL_SENDING ? "case"
+                                                                   : "event");
   } else if (luaL_getmetafield(L, 1, "__await") != LUA_TNIL) {
     lua_pushliteral(L, "user");
   } else {

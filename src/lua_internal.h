@@ -93,16 +93,16 @@ struct vgL_state {
   const vgL_type_t *types[VGL_TYPES];
   const void *error_metatable;
   int error_ref;
-  int threads_ref; /* a table, in the registry */
-  int misc_ref;    /* another: what is rare, by name or pointer */
+  int threads_ref;        /* a table, in the registry */
+  int misc_ref;           /* another: what is rare, by name or pointer */
   vgL_thread_t *recycled; /* a stack */
   uint32_t recycled_count, recycled_size;
   uint32_t anchors;     /* places in `threads` */
   uint32_t free_anchor; /* the first free one, or 0 */
   uint64_t random;
-  int failed; /* misc.exit_error is set: the run fails with it */
-  int in_run; /* vigil.run is under way */
-  int ran;    /* the scheduler has been run at least once */
+  int failed;        /* misc.exit_error is set: the run fails with it */
+  int in_run;        /* vigil.run is under way */
+  int ran;           /* the scheduler has been run at least once */
   int was_shut_down; /* vigil.shutdown was called during this run */
   int quiet;         /* no reports on stderr */
   struct vgL_source *sources[64]; /* chunk names: lua_position.c */
@@ -147,9 +147,8 @@ void vgL_pushbox(lua_State *L, vgL_state_t *S, int type, vg_event_t *event,
                  int uservalues);
 /* Creates the metatable of a type: __name, __index = methods, and the given
 ** metamethods; `__gc` and `__tostring` have defaults (boxes; all). */
-void vgL_newtype(lua_State *L, vgL_state_t *S, int type,
-                 const vgL_type_t *desc, const luaL_Reg *methods,
-                 const luaL_Reg *metamethods);
+void vgL_newtype(lua_State *L, vgL_state_t *S, int type, const vgL_type_t *desc,
+                 const luaL_Reg *methods, const luaL_Reg *metamethods);
 /* luaL_setfuncs with the state's userdata as the only upvalue. */
 void vgL_setfuncs(lua_State *L, const luaL_Reg *funcs);
 /* Pushes the state's userdata; vgL_get finds it without any upvalue. */
@@ -211,13 +210,12 @@ int vgL_tokenfired(lua_State *L, vgL_state_t *S, const vgL_token_t *token);
 ** (outside a coroutine, in a plain coroutine, below a C function that cannot
 ** yield; `what` names the call) or the running coroutine is cancelled.  The
 ** main chunk may wait: then it is S->main.  No wait is prepared yet. */
-vg_coroutine_t *vgL_enterslow(lua_State *L, vgL_state_t *S,
-                              const char *what);
+vg_coroutine_t *vgL_enterslow(lua_State *L, vgL_state_t *S, const char *what);
 static inline vg_coroutine_t *vgL_enter(lua_State *L, vgL_state_t *S,
                                         const char *what) {
   vg_coroutine_t *co;
-  if (S->sched != NULL && (co = S->sched->current) != NULL &&
-      L == S->active && S->walled == NULL && !(co->flags & VG_CO_CANCEL_ACTIVE) &&
+  if (S->sched != NULL && (co = S->sched->current) != NULL && L == S->active &&
+      S->walled == NULL && !(co->flags & VG_CO_CANCEL_ACTIVE) &&
       lua_isyieldable(L))
     return co;
   return vgL_enterslow(L, S, what);
@@ -235,8 +233,8 @@ void vgL_newwait(lua_State *L, vgL_state_t *S, vg_coroutine_t *co,
 /* Starts what was subscribed and waits; goes on in `done`, which also runs
 ** when the outcome was there at once.  In the main chunk it drives the loop.
 ** Must be returned. */
-int vgL_park(lua_State *L, vgL_state_t *S, vg_coroutine_t *co,
-             lua_KContext ctx, lua_KFunction done);
+int vgL_park(lua_State *L, vgL_state_t *S, vg_coroutine_t *co, lua_KContext ctx,
+             lua_KFunction done);
 /* First call of every `done`: 0 for a result (see co->waker), a negative code
 ** for a token (UV_ETIMEDOUT, VG_ETOKEN) or an event that could not start;
 ** raises cancellation and deadlock. */

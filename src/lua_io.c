@@ -105,10 +105,13 @@ static int do_read(lua_State *L, vgL_state_t *S, vg_io_t *io,
 
   if (lua_gettop(L) >= 3) vgL_opttoken(L, S, 3, &token);
   err = vg_io_look(io, want, &found);
-  if (err != 0)
-    return vgL_ready(L, S, co, push_found(L, io, err, &found, how));
-  if (vgL_tokenfired(L, S, &token)) return vgL_failtoken(L, S, VG_ETOKEN, 3);
-  vgL_newwait(L, S, co, &token);
+  if (err != 0) return vgL_ready(L, S, co, push_found(L, io, err, &found, how));
+  if (token.index == 0) {
+    vg_waker_new(co);
+  } else {
+    if (vgL_tokenfired(L, S, &token)) return vgL_failtoken(L, S, VG_ETOKEN, 3);
+    vgL_newwait(L, S, co, &token);
+  }
   err = vg_io_wait_read(io, co, want);
   if (err < 0) {
     vg_waker_clean(co);
@@ -117,8 +120,7 @@ static int do_read(lua_State *L, vgL_state_t *S, vg_io_t *io,
   return vgL_park(L, S, co, how, read_done);
 }
 
-size_t vgL_checksize(lua_State *L, int index, int argument,
-                     const char *name) {
+size_t vgL_checksize(lua_State *L, int index, int argument, const char *name) {
   lua_Number number;
   if (lua_isinteger(L, index)) {
     lua_Integer n = lua_tointeger(L, index);
@@ -149,8 +151,10 @@ static void set_mode(lua_State *L, const vg_io_t *io, const char *mode,
     want->limit = io->limits->max_all;
   } else {
     luaL_argerror(L, 2,
-                  lua_pushfstring(L, "mode: 'some', 'line' or 'all' expected, "
-                                     "got '%s'", mode));
+                  lua_pushfstring(L,
+                                  "mode: 'some', 'line' or 'all' expected, "
+                                  "got '%s'",
+                                  mode));
   }
 }
 
@@ -305,9 +309,8 @@ static int write_done(lua_State *L, int status, lua_KContext ctx) {
     return add_written(L, written);
   }
   if (writer->left > 0)
-    return fail_write(L, io,
-                      vg__io_is_closed(io) ? VG_ECLOSED : io->write_status,
-                      written);
+    return fail_write(
+        L, io, vg__io_is_closed(io) ? VG_ECLOSED : io->write_status, written);
   lua_pushboolean(L, 1);
   return 1;
 }
@@ -424,12 +427,11 @@ static int io_write(lua_State *L) {
     bufs[0].base = (char *)(uintptr_t)luaL_checklstring(L, 2, &size);
     bufs[0].len = size;
   }
-  if (vgL_tokenfired(L, S, &token))
+  if (token.event != NULL && vgL_tokenfired(L, S, &token))
     return vgL_failtoken(L, S, VG_ETOKEN, WRITE_TOKEN), add_written(L, 0);
   err = vg_io_write(io, bufs, (unsigned)n, size, &written);
   if (err < 0) return fail_write(L, io, err, 0);
-  if (err == 0)
-    return wait_write(L, S, io, co, &token, pieces, written);
+  if (err == 0) return wait_write(L, S, io, co, &token, pieces, written);
   lua_pushboolean(L, 1);
   return vgL_ready(L, S, co, 1);
 }
@@ -536,11 +538,11 @@ static const vgL_type_t type = {
 };
 
 static const luaL_Reg methods[] = {
-    {"read", io_read},           {"read_until", io_read_until},
-    {"lines", io_lines},         {"write", io_write},
-    {"shutdown", io_shutdown},   {"close", io_close},
-    {"abort", io_abort},         {"hide", io_hide},
-    {"queued", io_queued},       {NULL, NULL}};
+    {"read", io_read},         {"read_until", io_read_until},
+    {"lines", io_lines},       {"write", io_write},
+    {"shutdown", io_shutdown}, {"close", io_close},
+    {"abort", io_abort},       {"hide", io_hide},
+    {"queued", io_queued},     {NULL, NULL}};
 
 static const luaL_Reg metamethods[] = {{"__close", io_close}, {NULL, NULL}};
 

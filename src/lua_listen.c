@@ -209,9 +209,9 @@ static void complain(vg_listen_t *l, int err) {
 ** {== Constructors.  stack: ..., options
 */
 
-static const char *const option_names[] = {
-    "backlog",  "reuseaddr", "reuseport", "ipv6only",
-    "nodelay", "keepalive", NULL};
+static const char *const option_names[] = {"backlog",  "reuseaddr", "reuseport",
+                                           "ipv6only", "nodelay",   "keepalive",
+                                           NULL};
 
 static int truth(lua_State *L, int index, const char *name, int otherwise) {
   int value = otherwise;
@@ -332,9 +332,8 @@ static const luaL_Reg methods[] = {
     {"hide", server_hide},     {"sockname", server_sockname},
     {"fd", server_fd},         {NULL, NULL}};
 
-static const luaL_Reg metamethods[] = {{"__call", server__call},
-                                       {"__close", server_close},
-                                       {NULL, NULL}};
+static const luaL_Reg metamethods[] = {
+    {"__call", server__call}, {"__close", server_close}, {NULL, NULL}};
 
 static const luaL_Reg functions[] = {{"tcp_listen", l_tcp_listen},
                                      {"pipe_listen", l_pipe_listen},

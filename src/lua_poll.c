@@ -62,8 +62,10 @@ static int check_mask(lua_State *L, int index) {
   for (at = text; bit_of(*at) != 0; at++) mask |= bit_of(*at);
   if (mask == 0 || *at != '\0')
     luaL_argerror(L, index,
-                  lua_pushfstring(L, "mask: letters of 'rwdp' expected, got "
-                                     "'%s'", text));
+                  lua_pushfstring(L,
+                                  "mask: letters of 'rwdp' expected, got "
+                                  "'%s'",
+                                  text));
   return mask;
 }
 

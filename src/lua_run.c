@@ -205,9 +205,9 @@ static void add_line(vg_coroutine_t *co, void *data) {
 static int take_deadlock(lua_State *L) {
   vgL_state_t *S = lua_touserdata(L, 1);
   int count = (int)lua_tointeger(L, 2);
-  const char *message = lua_pushfstring(
-      L, "%d coroutine%s wait%s for what nothing can bring", count,
-      count == 1 ? "" : "s", count == 1 ? "s" : "");
+  const char *message =
+      lua_pushfstring(L, "%d coroutine%s wait%s for what nothing can bring",
+                      count, count == 1 ? "" : "s", count == 1 ? "s" : "");
   luaL_Buffer buffer;
   lines_t lines = {L, S, &buffer};
 

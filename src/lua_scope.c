@@ -11,8 +11,8 @@ static int l_new_scope(lua_State *L) {
   int err;
 
   vgL_checkopen(L, S);
-  parent = S->sched->current != NULL ? S->sched->current->scope
-                                     : S->sched->root;
+  parent =
+      S->sched->current != NULL ? S->sched->current->scope : S->sched->root;
   err = vg_scope_new(S->sched, parent, &scope);
   if (err < 0) return lua_error((vgL_pusherror(L, NULL, err, NULL), L));
   vgL_pushbox(L, S, VGL_SCOPE, &scope->event, 0);
@@ -96,8 +96,7 @@ static const luaL_Reg methods[] = {{"cancel", scope_cancel},
 
 static const luaL_Reg metamethods[] = {{"__gc", scope__gc}, {NULL, NULL}};
 
-static const luaL_Reg functions[] = {{"new_scope", l_new_scope},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {{"new_scope", l_new_scope}, {NULL, NULL}};
 
 void vgL_openscope(lua_State *L, vgL_state_t *S) {
   vgL_newtype(L, S, VGL_SCOPE, &type, methods, metamethods);

@@ -80,8 +80,9 @@ static int l_select(lua_State *L) {
     if (vgL_toevent(L, S, -1, &type) != NULL) continue;
     if (luaL_getmetafield(L, -1, "__await") == LUA_TNIL)
       return luaL_argerror(
-          L, 1, lua_pushfstring(L, "case %d: awaitable expected, got %s", i,
-                                luaL_typename(L, -1)));
+          L, 1,
+          lua_pushfstring(L, "case %d: awaitable expected, got %s", i,
+                          luaL_typename(L, -1)));
     lua_pop(L, 1);
   }
   for (i = 1; i <= n; i++) {

@@ -92,8 +92,7 @@ static const vgL_type_t type = {
 
 static const luaL_Reg methods[] = {{"close", signal_close}, {NULL, NULL}};
 
-static const luaL_Reg metamethods[] = {{"__close", signal_close},
-                                       {NULL, NULL}};
+static const luaL_Reg metamethods[] = {{"__close", signal_close}, {NULL, NULL}};
 
 static const luaL_Reg functions[] = {{"signal", l_signal}, {NULL, NULL}};
 

@@ -136,8 +136,7 @@ static int set_user_timeout(lua_State *L, vg_io_t *io, int index) {
   int fd, err = io->kind == VG_IO_TCP ? get_fd(io, &fd) : UV_ENOTSUP;
   if (err < 0) return err;
   return vg__socket_set(fd, VG_SOCKET_USER_TIMEOUT,
-                        seconds < 2e6 ? (int)ceil(seconds * 1000)
-                                      : 2000000000);
+                        seconds < 2e6 ? (int)ceil(seconds * 1000) : 2000000000);
 }
 
 static int get_user_timeout(lua_State *L, vg_io_t *io) {
@@ -198,12 +197,12 @@ static int get_limit(lua_State *L, size_t limit) {
   return 0;
 }
 
-#define LIMIT(name)                                                \
-  static int set_##name(lua_State *L, vg_io_t *io, int index) {    \
+#define LIMIT(name)                                                 \
+  static int set_##name(lua_State *L, vg_io_t *io, int index) {     \
     return set_limit(L, io, index, offsetof(vg_io_limits_t, name)); \
-  }                                                                \
-  static int get_##name(lua_State *L, vg_io_t *io) {               \
-    return get_limit(L, io->limits->name);                         \
+  }                                                                 \
+  static int get_##name(lua_State *L, vg_io_t *io) {                \
+    return get_limit(L, io->limits->name);                          \
   }
 
 LIMIT(high_water)
@@ -269,8 +268,9 @@ void vgL_checkoptions(lua_State *L, int index, const char *const names[]) {
     for (name = names; *name != NULL; name++)
       if (strcmp(*name, lua_tostring(L, -1)) == 0) break;
     if (*name == NULL)
-      luaL_argerror(L, index, lua_pushfstring(L, "unknown option '%s'",
-                                              lua_tostring(L, -1)));
+      luaL_argerror(
+          L, index,
+          lua_pushfstring(L, "unknown option '%s'", lua_tostring(L, -1)));
   }
 }
 
@@ -289,10 +289,9 @@ void vgL_applyoptions(lua_State *L, vg_io_t *io, int index) {
 
 /* }================================================================= */
 
-const luaL_Reg vgL_socket_methods[] = {
-    {"fd", io_fd},
-    {"sockname", io_sockname},
-    {"peername", io_peername},
-    {"setoption", io_setoption},
-    {"getoption", io_getoption},
-    {NULL, NULL}};
+const luaL_Reg vgL_socket_methods[] = {{"fd", io_fd},
+                                       {"sockname", io_sockname},
+                                       {"peername", io_peername},
+                                       {"setoption", io_setoption},
+                                       {"getoption", io_getoption},
+                                       {NULL, NULL}};

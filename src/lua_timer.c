@@ -11,14 +11,13 @@ typedef struct timer_object {
   int is_timeout; /* awaited by itself it raises; cancel() and close() */
 } timer_object_t;
 
-static timer_object_t *new_timer(lua_State *L, vgL_state_t *S,
-                                 double seconds, double period,
-                                 int is_timeout) {
-  timer_object_t *t =
-      vgL_newobject(L, S, VGL_TIMER, sizeof *t, 0);
+static timer_object_t *new_timer(lua_State *L, vgL_state_t *S, double seconds,
+                                 double period, int is_timeout) {
+  timer_object_t *t = vgL_newobject(L, S, VGL_TIMER, sizeof *t, 0);
   double ns = period * 1e9;
   uint64_t period_ns = 0;
-  if (period > 0) period_ns = ns < 1 ? 1 : ns >= 9e18 ? INT64_MAX : (uint64_t)ns;
+  if (period > 0)
+    period_ns = ns < 1 ? 1 : ns >= 9e18 ? INT64_MAX : (uint64_t)ns;
   vg_timer_init(&t->timer, S->sched, vg__deadline(seconds), period_ns,
                 VG_EVENT_LUA_OBJECT | VG_EVENT_NO_FREE);
   t->is_timeout = is_timeout;
@@ -30,8 +29,7 @@ static timer_object_t *new_timer(lua_State *L, vgL_state_t *S,
 static int l_timer(lua_State *L) {
   vgL_state_t *S = VGL_S(L);
   double seconds = vgL_checkseconds(L, 1, "seconds");
-  double period =
-      lua_isnoneornil(L, 2) ? 0 : vgL_checkseconds(L, 2, "period");
+  double period = lua_isnoneornil(L, 2) ? 0 : vgL_checkseconds(L, 2, "period");
   if (!lua_isnoneornil(L, 2))
     luaL_argcheck(L, period > 0, 2, "period: must be above 0");
   vgL_checkopen(L, S);
@@ -99,13 +97,10 @@ static const vgL_type_t type = {
 static const luaL_Reg methods[] = {
     {"close", timer_close}, {"cancel", timer_close}, {NULL, NULL}};
 
-static const luaL_Reg metamethods[] = {{"__close", timer_close},
-                                       {NULL, NULL}};
+static const luaL_Reg metamethods[] = {{"__close", timer_close}, {NULL, NULL}};
 
-static const luaL_Reg functions[] = {{"timer", l_timer},
-                                     {"timeout", l_timeout},
-                                     {"now", l_now},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"timer", l_timer}, {"timeout", l_timeout}, {"now", l_now}, {NULL, NULL}};
 
 void vgL_opentimer(lua_State *L, vgL_state_t *S) {
   vgL_newtype(L, S, VGL_TIMER, &type, methods, metamethods);

@@ -73,15 +73,15 @@ void *vgL_checkslow(lua_State *L, vgL_state_t *S, int index, int type) {
 double vgL_checkseconds(lua_State *L, int index, const char *what) {
   lua_Number seconds;
   if (lua_type(L, index) != LUA_TNUMBER) {
-    const char *text = lua_pushfstring(L, "%s: number of seconds expected, got %s",
-                                       what, luaL_typename(L, index));
+    const char *text =
+        lua_pushfstring(L, "%s: number of seconds expected, got %s", what,
+                        luaL_typename(L, index));
     return luaL_argerror(L, index, text);
   }
   seconds = lua_tonumber(L, index);
   if (isnan(seconds) || seconds < 0)
     return luaL_argerror(
-        L, index,
-        lua_pushfstring(L, "%s: must not be negative or NaN", what));
+        L, index, lua_pushfstring(L, "%s: must not be negative or NaN", what));
   return (double)seconds;
 }
 
@@ -170,9 +170,8 @@ void vgL_setfuncs(lua_State *L, const luaL_Reg *funcs) {
   luaL_setfuncs(L, funcs, 1);
 }
 
-void vgL_newtype(lua_State *L, vgL_state_t *S, int type,
-                 const vgL_type_t *desc, const luaL_Reg *methods,
-                 const luaL_Reg *metamethods) {
+void vgL_newtype(lua_State *L, vgL_state_t *S, int type, const vgL_type_t *desc,
+                 const luaL_Reg *methods, const luaL_Reg *metamethods) {
   luaL_newmetatable(L, desc->name); /* sets __name */
   lua_newtable(L);
   vgL_setfuncs(L, common_methods);

@@ -30,8 +30,7 @@
 #include "events.h"
 
 #define SWEEP_NS 1000000000u
-#define ALL_BITS \
-  (UV_READABLE | UV_WRITABLE | UV_DISCONNECT | UV_PRIORITIZED)
+#define ALL_BITS (UV_READABLE | UV_WRITABLE | UV_DISCONNECT | UV_PRIORITIZED)
 
 /* The polls of one scheduler, from the first to the last: the reference is
 ** theirs together.
@@ -279,8 +278,7 @@ static void deliver(vg_poll_t *poll, int events) {
 
   vg_list_move(&todo, &poll->proxies);
   while (!vg_list_empty(&todo)) {
-    vg_poll_proxy_t *proxy =
-        VG_CONTAINER(todo.next, vg_poll_proxy_t, link);
+    vg_poll_proxy_t *proxy = VG_CONTAINER(todo.next, vg_poll_proxy_t, link);
     int matching = events & (proxy->mask | UV_DISCONNECT);
     vg_list_remove(&proxy->link);
     vg_list_append(&poll->proxies, &proxy->link);
@@ -301,8 +299,7 @@ static void fail(vg_poll_t *poll, int err) {
     polls->slots[slot] = NULL;
   vg_list_move(&todo, &poll->proxies);
   while (!vg_list_empty(&todo)) {
-    vg_poll_proxy_t *proxy =
-        VG_CONTAINER(todo.next, vg_poll_proxy_t, link);
+    vg_poll_proxy_t *proxy = VG_CONTAINER(todo.next, vg_poll_proxy_t, link);
     vg_list_remove(&proxy->link);
     vg_list_append(&poll->proxies, &proxy->link);
     proxy->error = err;
@@ -397,8 +394,8 @@ static int get_polls(vg_scheduler_t *s, int fd, vg_polls_t **result) {
   size_t size;
 
   if (polls == NULL) {
-    polls = vg__uv_event_new(s, sizeof *polls, &polls_methods,
-                             VG_EVENT_HIDDEN, polls_shut);
+    polls = vg__uv_event_new(s, sizeof *polls, &polls_methods, VG_EVENT_HIDDEN,
+                             polls_shut);
     if (polls == NULL) return UV_ENOMEM;
     uv_prepare_init(s->reactor->loop, &polls->prepare); /* cannot fail */
     polls->prepare.data = polls;

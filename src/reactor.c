@@ -105,8 +105,8 @@ static void arm(vg_reactor_t *r, uint64_t due_ns) {
   if (due_ns == 0)
     uv_timer_stop(&r->timer);
   else
-    uv_timer_start(&r->timer, timer_due,
-                   due_ms > now_ms ? due_ms - now_ms : 0, 0);
+    uv_timer_start(&r->timer, timer_due, due_ms > now_ms ? due_ms - now_ms : 0,
+                   0);
 }
 
 void vg__reactor_turn(vg_reactor_t *r, int wait) {

@@ -11,8 +11,7 @@ static const char *const state_names[] = {"queued",    "running", "suspended",
                                           "completed", "failed",  "cancelled"};
 
 /* Appends as snprintf would write it all: `used` may pass `size`. */
-static size_t append(char *buffer, size_t size, size_t used,
-                     const char *text) {
+static size_t append(char *buffer, size_t size, size_t used, const char *text) {
   size_t length = strlen(text);
   if (used < size) {
     size_t room = size - used - 1;
@@ -66,8 +65,7 @@ int vg__identify(const vg_coroutine_t *co, const char *name, char *buffer,
     snprintf(text, sizeof text, "coroutine #%llu '%s'",
              (unsigned long long)co->id, name);
   else
-    snprintf(text, sizeof text, "coroutine #%llu",
-             (unsigned long long)co->id);
+    snprintf(text, sizeof text, "coroutine #%llu", (unsigned long long)co->id);
   used = append(buffer, size, used, text);
   snprintf(text, sizeof text, " %s", state_names[co->state]);
   used = append(buffer, size, used, text);
@@ -86,8 +84,7 @@ int vg__describe(const vg_coroutine_t *co, const char *name, char *buffer,
   size_t used = (size_t)vg__identify(co, name, buffer, size);
 
   if (co->state != VG_COROUTINE_SUSPENDED) return (int)used;
-  if (methods->where != NULL &&
-      methods->where(co, text, sizeof text) > 0) {
+  if (methods->where != NULL && methods->where(co, text, sizeof text) > 0) {
     used = append(buffer, size, used, ", waits at ");
     used = append(buffer, size, used, text);
   }
@@ -101,8 +98,7 @@ int vg__describe(const vg_coroutine_t *co, const char *name, char *buffer,
 static void each(vg_scope_t *scope,
                  void (*visit)(vg_coroutine_t *co, void *data), void *data) {
   vg_link_t *link, *next;
-  for (link = scope->coroutines.next; link != &scope->coroutines;
-       link = next) {
+  for (link = scope->coroutines.next; link != &scope->coroutines; link = next) {
     next = link->next;
     visit(VG_CONTAINER(link, vg_coroutine_t, link), data);
   }

@@ -236,8 +236,7 @@ int vg_scheduler_run(vg_scheduler_t *s, vg_coroutine_t *until) {
     s->since_poll = 0;
     if (until == NULL && s->live == 0 && s->active == 0) break;
     vg__reactor_turn(s->reactor, s->active > 0);
-    if (s->ready.count > 0 || s->active > 0 || s->micro_first != NULL)
-      continue;
+    if (s->ready.count > 0 || s->active > 0 || s->micro_first != NULL) continue;
     if (until == NULL && s->live == 0) break;
     if (!resolve_standstill(s, until)) break;
   }

@@ -62,8 +62,7 @@ int vg_scope_new(vg_scheduler_t *s, vg_scope_t *parent, vg_scope_t **result) {
 void vg_scope_cancel(vg_scope_t *scope) {
   vg_link_t *link;
   scope->cancelled = 1;
-  for (link = scope->children.next; link != &scope->children;
-       link = link->next)
+  for (link = scope->children.next; link != &scope->children; link = link->next)
     vg_scope_cancel(VG_CONTAINER(link, vg_scope_t, link));
   /* Nothing ends inside vg_coroutine_cancel: the list stays as it is. */
   for (link = scope->coroutines.next; link != &scope->coroutines;

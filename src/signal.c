@@ -76,8 +76,8 @@ static int arm(vg_signal_handle_t *h) {
     h->armed = 1;
     if (d->users++ == 0) {
       d->found = found;
-      d->is_libuv = sigaction(h->signum, NULL, &now) == 0 &&
-                    same_handler(&found, &now);
+      d->is_libuv =
+          sigaction(h->signum, NULL, &now) == 0 && same_handler(&found, &now);
     }
   }
   uv_mutex_unlock(&dispositions_lock);
@@ -99,8 +99,8 @@ static void disarm(vg_signal_handle_t *h) {
   uv_mutex_lock(&dispositions_lock);
   uv_signal_stop(&h->handle);
   if (--d->users == 0 && !d->is_libuv &&
-      sigaction(h->signum, NULL, &now) == 0 &&
-      !(now.sa_flags & SA_SIGINFO) && now.sa_handler == SIG_DFL)
+      sigaction(h->signum, NULL, &now) == 0 && !(now.sa_flags & SA_SIGINFO) &&
+      now.sa_handler == SIG_DFL)
     sigaction(h->signum, &d->found, NULL);
   uv_mutex_unlock(&dispositions_lock);
   pthread_sigmask(SIG_SETMASK, &old_mask, NULL);
@@ -264,10 +264,10 @@ int vg_signal_new(vg_scheduler_t *s, int signum, vg_signal_t **result) {
 void vg_signal_close(vg_signal_t *signal) {
   vg_signal_handle_t *h = signal->handle;
 
-  if (h == NULL) return;
+  if (!vg_linked(&signal->link)) return;
+  vg_list_remove(&signal->link);
   vg__event_end(&signal->event, VG_ECLOSED); /* stops it, too */
   signal->handle = NULL;
-  vg_list_remove(&signal->link);
   if (vg_list_empty(&h->watchers)) handle_shut(&h->base); /* disarmed now */
   vg_event_release(&h->base.event);
 }
@@ -330,8 +330,7 @@ int vg_signal_number(const char *name) {
   upper[i] = '\0';
   for (signum = 1; signum < NSIG; signum++) {
     vg_signal_name(signum, full);
-    if (strcmp(full, upper) == 0 || strcmp(full + 3, upper) == 0)
-      return signum;
+    if (strcmp(full, upper) == 0 || strcmp(full + 3, upper) == 0) return signum;
   }
   return 0;
 }

@@ -41,9 +41,8 @@ static int new_socket(int family) {
 }
 
 static int set_option(int fd, int level, int name, int value) {
-  return setsockopt(fd, level, name, &value, sizeof value) == 0
-             ? 0
-             : ERROR(errno);
+  return setsockopt(fd, level, name, &value, sizeof value) == 0 ? 0
+                                                                : ERROR(errno);
 }
 
 static int bind_and_listen(int fd, const struct sockaddr *address,

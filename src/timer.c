@@ -56,8 +56,8 @@ static int reserve(vg_scheduler_t *s) {
   vg_timer_node_t **heap;
 
   if (s->heap_count + 1 < s->heap_size) return 0;
-  heap = vg__realloc(s, s->heap, s->heap_size * sizeof *heap,
-                     size * sizeof *heap);
+  heap =
+      vg__realloc(s, s->heap, s->heap_size * sizeof *heap, size * sizeof *heap);
   if (heap == NULL) return UV_ENOMEM;
   s->heap = heap;
   s->heap_size = size;
@@ -161,18 +161,18 @@ static int timer_replay(vg_event_t *event, vg_callback_t *callback) {
   } else if (uv_hrtime() < timer->due_ns) {
     return 0;
   }
-  if (callback != NULL)
-    callback->notify(callback, event, timer->status, 1);
+  if (callback != NULL) callback->notify(callback, event, timer->status, 1);
   return 1;
 }
 
 static int timer_info(const vg_event_t *event, char *buffer, size_t size) {
   const vg_timer_t *timer = (const vg_timer_t *)event;
   uint64_t now = uv_hrtime();
-  double left =
-      timer->due_ns > now ? (double)(timer->due_ns - now) / 1e9 : 0.0;
+  double left = timer->due_ns > now ? (double)(timer->due_ns - now) / 1e9 : 0.0;
   if (event->flags & VG_EVENT_CLOSED)
     return snprintf(buffer, size, "timer (closed)");
+  if (timer->due_ns == UINT64_MAX)
+    return snprintf(buffer, size, "timer (never)");
   if (timer->period_ns != 0)
     return snprintf(buffer, size, "timer (every %gs, next in %.3fs)",
                     (double)timer->period_ns / 1e9, left);

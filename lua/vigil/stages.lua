@@ -19,12 +19,20 @@ return function(core, vigil)
     if ok then promise:complete(...) else promise:fail((...)) end
   end
 
-  --- The outcome of the source decides whether fn is called; `pass` is what
-  -- becomes of it otherwise.
+  --- What the source failed with, unchanged: a cancellation stays one.
+  local function pass(source, future, promise, err)
+    if source:is_cancelled() then
+      future:cancel(err)
+    else
+      promise:fail(err)
+    end
+  end
+
+  --- The outcome of the source decides whether fn is called.
   local function derive(source, stage)
-    local future, promise = vigil.future()
+    local future, promise = core.new_future(2) -- made where map is called
     add_stage(source, function()
-      stage(promise, vigil.pawait(source))
+      stage(promise, future, vigil.pawait(source))
     end)
     return future
   end
@@ -32,8 +40,8 @@ return function(core, vigil)
   --- future:map(fn) --> future of fn(value...)
   function Future:map(fn)
     check(fn, "map")
-    return derive(self, function(promise, ok, ...)
-      if not ok then return promise:fail((...)) end
+    return derive(self, function(promise, future, ok, ...)
+      if not ok then return pass(self, future, promise, (...)) end
       settle(promise, pcall(fn, ...))
     end)
   end
@@ -41,7 +49,7 @@ return function(core, vigil)
   --- future:catch(fn) --> future of the value, or of fn(error)
   function Future:catch(fn)
     check(fn, "catch")
-    return derive(self, function(promise, ok, ...)
+    return derive(self, function(promise, _, ok, ...)
       if ok then return promise:complete(...) end
       settle(promise, pcall(fn, (...)))
     end)
@@ -51,9 +59,10 @@ return function(core, vigil)
   -- error); an error of fn overrides, with the original as its cause.
   function Future:finally(fn)
     check(fn, "finally")
-    return derive(self, function(promise, ok, ...)
+    return derive(self, function(promise, future, ok, ...)
       local fine, err = pcall(fn, (...))
-      if fine then return settle(promise, ok, ...) end
+      if fine and ok then return promise:complete(...) end
+      if fine then return pass(self, future, promise, (...)) end
       if not ok and vigil.is_error(err) and err.cause == nil then
         err.cause = (...)
       end

@@ -257,6 +257,28 @@ static void test_members_that_fire_in_start(void **state) {
   }
 }
 
+static void fire_the_others(listener_t *self, vg_event_t *event) {
+  VG_UNUSED(self);
+  VG_UNUSED(event);
+  fake_fire(&fakes[0], 0, 0);
+  fake_fire(&fakes[1], 0, 0);
+}
+
+/* Enough, while it is being started: what fires before it is stopped does not
+** count any more. */
+static void test_more_than_enough_in_start(void **state) {
+  listener_t listener;
+  begin(state, 3, 1, 0, FAKE_ACTIVE);
+  listener_init(&listener);
+  listener.act = fire_the_others;
+  vg_event_add_callback(&fakes[2].event, &listener.base);
+  fakes[2].start_fires = FIRE_NOTIFY;
+  assert_int_equal(wait_for_it(), 0);
+  vg_event_del_callback(&fakes[2].event, &listener.base);
+  expect_done(1, 1);
+  assert_int_equal(order[0], 0);
+}
+
 static void test_member_that_cannot_start(void **state) {
   begin(state, 3, 3, 0, FAKE_ACTIVE);
   fakes[1].start_error = UV_EBADF; /* a failure of that member */
@@ -453,6 +475,7 @@ int main(void) {
       world_test(test_ready_members),
       world_test(test_closed_member),
       world_test(test_members_that_fire_in_start),
+      world_test(test_more_than_enough_in_start),
       world_test(test_member_that_cannot_start),
       world_test(test_out_of_memory),
       world_test(test_given_up),

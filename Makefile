@@ -99,7 +99,7 @@ test-lua:
 
 lint:
 	@sh .ci/need all
-	luacheck -q --no-color lua spec examples bench .busted
+	luacheck -q --no-color lua spec examples bench .ci .busted
 	clang-format --dry-run -Werror $(FORMAT)
 	$(LUA) .ci/rockspec.lua
 	$(BUILD_ALL) all c-tests CC=gcc   BUILD=build/gcc   WARNINGS='$(WARNINGS) -Werror'

@@ -12,9 +12,11 @@
  *   rate   messages a second
  *   p50, p99  microseconds from sending a message to having it back
  *   cpu    microseconds of the server's CPU for each message
- *   load   part of the time that this program had its CPU
+ *   waited part of the time for which the server or this program could have
+ *          run and had no CPU, because something else had it
  */
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -122,6 +124,25 @@ static void start_server(char **argv) {
   check(clock_getcpuclockid(server.pid, &server.cpu) == 0, "CPU clock");
 }
 
+/* Seconds for which that process could have run and had no CPU. */
+static double waited(const char *process) {
+  char path[300];
+  double ns = 0;
+  snprintf(path, sizeof path, "/proc/%s/task", process);
+  DIR *tasks = opendir(path);
+  check(tasks != NULL, path);
+  for (struct dirent *task; (task = readdir(tasks)) != NULL;) {
+    double ran, delay;
+    snprintf(path, sizeof path, "/proc/%s/task/%.16s/schedstat", process,
+             task->d_name);
+    FILE *file = fopen(path, "r");
+    if (file && fscanf(file, "%lf %lf", &ran, &delay) == 2) ns += delay;
+    if (file) fclose(file);
+  }
+  closedir(tasks);
+  return ns / 1e9;
+}
+
 static void allow_descriptors(int n) {
   struct rlimit limit;
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -222,17 +243,17 @@ static void measure(int epoll, double seconds) {
 
   start = seconds_on(CLOCK_MONOTONIC);
   double cpu = seconds_on(server.cpu);
-  double own = seconds_on(CLOCK_PROCESS_CPUTIME_ID);
+  double delay = waited(server.name) + waited("self");
   uint64_t messages = keep_going(epoll, start + seconds);
   double elapsed = seconds_on(CLOCK_MONOTONIC) - start;
   cpu = seconds_on(server.cpu) - cpu;
-  own = seconds_on(CLOCK_PROCESS_CPUTIME_ID) - own;
+  delay = waited(server.name) + waited("self") - delay;
 
   printf("rate %.9g\n", (double)messages / elapsed);
   printf("p50 %.9g\n", percentile(0.50, messages));
   printf("p99 %.9g\n", percentile(0.99, messages));
   printf("cpu %.9g\n", cpu * 1e6 / (double)messages);
-  printf("load %.9g\n", own / elapsed);
+  printf("waited %.9g\n", delay / elapsed);
 }
 
 int main(int argc, char **argv) {
@@ -264,5 +285,6 @@ int main(int argc, char **argv) {
 
   kill(server.pid, SIGKILL);
   waitpid(server.pid, NULL, 0);
+  free(connections);
   return 0;
 }

@@ -236,11 +236,15 @@ local function print_results(workload, results)
     for i, metric in ipairs(workload.metrics) do
       row[i + 1] = cell(samples, metric)
     end
-    if samples.trouble then row[2] = samples.trouble end
+    if samples.trouble then row[2] = samples.trouble:match "^[^:]+" end
     rows[#rows + 1] = row
   end
   print_table(rows)
   print()
+  for _, contender in ipairs(workload.contenders) do
+    local trouble = results[contender.label].trouble
+    if trouble then printf("- %s: %s", contender.label, trouble) end
+  end
   if results.disturbed > 0 then
     printf("- DISTURBED: in %d of %d runs other programs had the CPUs",
       results.disturbed, workloads.rounds * #workload.contenders)

@@ -7,7 +7,7 @@
 
 local build = os.getenv "VIGIL_BUILD" or "build"
 package.path = "./lua/?.lua;./lua/?/init.lua;" .. package.path
-package.cpath = ("./%s/?.so;./%s/bench/?.so;"):format(build, build)
+package.cpath = ("%s/?.so;%s/bench/?.so;"):format(build, build)
   .. package.cpath
 
 local support = {}

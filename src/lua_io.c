@@ -128,7 +128,8 @@ size_t vgL_checksize(lua_State *L, int index, int argument, const char *name) {
   } else if (lua_type(L, index) == LUA_TNUMBER) {
     number = lua_tonumber(L, index);
     if (number == (lua_Number)HUGE_VAL) return SIZE_MAX;
-    if (number >= 0 && number < 9e15 && number == floor(number))
+    if (number >= 0 && number < 9e15 &&
+        number == (lua_Number)(lua_Integer)number)
       return (size_t)number;
   }
   luaL_argerror(L, argument,

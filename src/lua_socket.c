@@ -135,8 +135,9 @@ static int set_user_timeout(lua_State *L, vg_io_t *io, int index) {
   double seconds = vgL_checkseconds(L, index, "user_timeout");
   int fd, err = io->kind == VG_IO_TCP ? get_fd(io, &fd) : UV_ENOTSUP;
   if (err < 0) return err;
-  return vg__socket_set(fd, VG_SOCKET_USER_TIMEOUT,
-                        seconds < 2e6 ? (int)ceil(seconds * 1000) : 2000000000);
+  return vg__socket_set(
+      fd, VG_SOCKET_USER_TIMEOUT,
+      seconds < 2e6 ? (int)(seconds * 1000 + 0.5) : 2000000000);
 }
 
 static int get_user_timeout(lua_State *L, vg_io_t *io) {

@@ -10,7 +10,6 @@
 ** millisecond clock says.
 */
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -131,9 +130,11 @@ void vg__timers_expire(vg_scheduler_t *s) {
 
 uint64_t vg__deadline(double seconds) {
   uint64_t now = uv_hrtime();
-  double ns = ceil(seconds * 1e9);
+  double ns = seconds * 1e9;
+  uint64_t whole;
   if (ns >= 9e18) return UINT64_MAX;
-  return now + (uint64_t)ns;
+  whole = (uint64_t)ns;
+  return now + whole + ((double)whole < ns); /* rounded up */
 }
 
 

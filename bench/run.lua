@@ -104,34 +104,49 @@ local function command_of(workload, contender)
   return limited and "timeout 120 " .. command or command
 end
 
--- One run; adds to the samples of the contender, one list for each metric.
--- A closed loop keeps the server or the load busy all the time: where neither
--- was, something else had the CPU.
-local function run(workload, contender, results)
-  local samples = results[contender.label]
-  if samples.trouble then return end
+-- What one run reports, by key; or nil and what went wrong.
+local function try(workload, contender)
   if contender.needs and not installed[contender.needs] then
-    samples.trouble = "not installed"
-    return
+    return nil, "not installed"
   end
   local output, complaint = capture(command_of(workload, contender))
-  if not output then
-    samples.trouble = "failed: " .. complaint
-    return
-  end
+  if not output then return nil, "failed: " .. complaint end
   local values = {}
   for key, value in output:gmatch "(%w+) (%S+)\n" do
     values[key] = tonumber(value)
   end
-  if values.load then
-    values.busy = values.rate * values.cpu / 1e6
-    if math.max(values.busy, values.load) < 0.85 then
-      results.disturbed = results.disturbed + 1
-    end
+  if workload.load then values.busy = values.rate * values.cpu / 1e6 end
+  return values
+end
+
+-- Real time is worth nothing where something else had the CPU.
+local function disturbed(values)
+  return values.waited and values.waited > 0.05
+end
+
+-- One run in one round; again, a few times, if it was disturbed.  What it
+-- reports goes to samples[key][round].
+local function run(workload, contender, results, round)
+  local samples = results[contender.label]
+  if samples.trouble then return end
+  local values, trouble = try(workload, contender)
+  for _ = 1, workloads.retries do
+    if not values or not disturbed(values) then break end
+    say "."
+    values, trouble = try(workload, contender)
+  end
+  if not values then
+    samples.trouble = trouble
+    return
+  end
+  if disturbed(values) then
+    results.disturbed = results.disturbed + 1
+    samples.disturbed = true
+    values = { idle = values.idle }
   end
   for key, value in pairs(values) do
     samples[key] = samples[key] or {}
-    table.insert(samples[key], value)
+    samples[key][round] = value
   end
 end
 
@@ -144,32 +159,31 @@ local function measure(workload)
   for round = 1, workloads.rounds do
     say(" %d", round)
     for _, contender in ipairs(workload.contenders) do
-      run(workload, contender, results)
+      run(workload, contender, results, round)
     end
   end
   say "\n"
   return results
 end
 
--- Statistics.
+-- Statistics.  Samples are by round; rounds that were disturbed are missing.
 
-local function sorted(list)
-  local copy = table.move(list, 1, #list, 1, {})
-  table.sort(copy)
-  return copy
-end
-
--- Median, least and most.
-local function spread(list)
-  local s = sorted(list)
+-- Median, least and most; nil if there are no samples.
+local function spread(samples)
+  local s = {}
+  for _, value in pairs(samples) do s[#s + 1] = value end
+  table.sort(s)
   local n = #s
+  if n == 0 then return nil end
   return (s[(n + 1) // 2] + s[n // 2 + 1]) / 2, s[1], s[n]
 end
 
--- vigil's values over another's, round by round.
+-- One's values over another's, in the rounds that have both.
 local function ratios(mine, theirs)
   local list = {}
-  for i = 1, math.min(#mine, #theirs) do list[i] = mine[i] / theirs[i] end
+  for round, value in pairs(mine) do
+    if theirs[round] then list[round] = value / theirs[round] end
+  end
   return list
 end
 
@@ -181,9 +195,8 @@ local function number(value)
 end
 
 local function cell(samples, metric)
-  local list = samples[metric.key]
-  if not list then return "" end
-  local median, least, most = spread(list)
+  local median, least, most = spread(samples[metric.key] or {})
+  if not median then return samples.disturbed and "disturbed" or "" end
   return ("%s ±%.0f%%"):format(number(median * (metric.scale or 1)),
     50 * (most - least) / median)
 end
@@ -246,7 +259,7 @@ local function print_results(workload, results)
     if trouble then printf("- %s: %s", contender.label, trouble) end
   end
   if results.disturbed > 0 then
-    printf("- DISTURBED: in %d of %d runs other programs had the CPUs",
+    printf("- disturbed by other programs, and not counted: %d of %d runs",
       results.disturbed, workloads.rounds * #workload.contenders)
   end
 end
@@ -271,13 +284,13 @@ end
 
 -- How it came out, as text, and whether it holds; nil if nobody knows.
 local function outcome(target, results)
-  local mine = results.vigil[target.key]
-  local theirs = target.of and results[target.of][target.key]
-  if not mine then return "not measured: no vigil" end
-  if target.of and not theirs then
-    return "not measured: no " .. target.of
-  end
-  local median, least, most = spread(theirs and ratios(mine, theirs) or mine)
+  local vigil, other = results.vigil, target.of and results[target.of]
+  if vigil.trouble then return "not measured: no vigil" end
+  if other and other.trouble then return "not measured: no " .. target.of end
+  local samples = vigil[target.key] or {}
+  if other then samples = ratios(samples, other[target.key] or {}) end
+  local median, least, most = spread(samples)
+  if not median then return "not measured: disturbed" end
   local function holds(value)
     if target.least then return value >= target.least end
     return value <= target.most
@@ -288,7 +301,7 @@ local function outcome(target, results)
     verdict = verdict .. ", but not in every round"
     if not met then verdict = "MISSED, but for some of the rounds" end
   end
-  local unit = theirs and "×" or ""
+  local unit = other and "×" or ""
   return ("%s%s (%s to %s): %s"):format(number(median), unit, number(least),
     number(most), verdict), met
 end
@@ -296,7 +309,6 @@ end
 local function print_targets(workload, results, tally)
   for _, target in ipairs(workload.targets) do
     local text, met = outcome(target, results)
-    if results.disturbed > 0 then text = text .. " (disturbed)" end
     printf("- %s: %s", promise(workload, target), text)
     local key = met and "met" or met == false and "missed" or "unknown"
     tally[key] = tally[key] + 1

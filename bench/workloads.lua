@@ -53,7 +53,10 @@ end
 -- Targets: the metric `key` of vigil is `least` or `most` times that of the
 -- contender labelled `of`; without one, an absolute bound.
 
-local workloads = { rounds = size("ROUNDS", 5, 3) }
+local workloads = {
+  rounds = size("ROUNDS", 5, 3),
+  retries = size("RETRIES", 2, 2), -- of a run that was disturbed
+}
 
 local function add(workload)
   workloads[#workloads + 1] = workload

@@ -365,6 +365,7 @@ struct vg_scheduler {
   void *alloc_data;
   vg_host_t host;
   unsigned running : 1, shutting_down : 1, closed : 1, deadlocks : 1;
+  unsigned stopping : 1; /* this run was shut down */
 };
 
 /* Memory of the scheduler's allocator; counted. */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "events.h"
 #include "io.h"
 
 static const vg_io_limits_t default_limits = {VG_IO_HIGH_WATER, VG_IO_MAX_LINE,
@@ -363,15 +364,28 @@ static void closed(uv_handle_t *handle) {
   vg__uv_event_detach(&io->base);
 }
 
+/* A poll of the same descriptor watches a duplicate of it: it hears of the end
+** from here, so that the peer does, too. */
+static void tell_polls(vg_io_t *io, uv_os_fd_t fd) {
+  vg_reactor_t *r = io->base.reactor;
+  if (!r->closing && vg__reactor_alive(r)) vg__polls_check(r->scheduler, fd);
+}
+
 void vg__stream_finish(vg_io_t *io, int reset) {
+  uv_os_fd_t fd;
+  int has_fd = uv_fileno(&io->uv.handle, &fd) == 0;
+
   if (io->state == VG_IO_OPENING) end_retry(io);
   io->state = VG_IO_CLOSING;
   free(io->pending);
   io->pending = NULL;
   if (reset && io->kind == VG_IO_TCP &&
-      uv_tcp_close_reset(&io->uv.tcp, closed) == 0)
+      uv_tcp_close_reset(&io->uv.tcp, closed) == 0) {
+    if (has_fd) tell_polls(io, fd);
     return;
+  }
   uv_close(&io->uv.handle, closed);
+  if (has_fd) tell_polls(io, fd);
 }
 
 void vg_io_hide(vg_io_t *io) {

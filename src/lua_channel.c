@@ -316,11 +316,13 @@ static int channel_sending(lua_State *L) {
   return 1;
 }
 
+/* Methods first, and fast: every call of one comes through here. */
 static int channel__index(lua_State *L) {
-  vg_channel_t *ch = check(L, VGL_S(L));
-  lua_settop(L, 2);
+  vg_channel_t *ch;
+
   lua_pushvalue(L, 2);
   if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TNIL) return 1;
+  ch = check(L, VGL_S(L));
   lua_pushliteral(L, "capacity");
   if (lua_rawequal(L, 2, -1))
     lua_pushinteger(L, ch->capacity);

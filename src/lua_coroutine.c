@@ -30,9 +30,10 @@ static vgL_state_t *state_of(const vg_coroutine_t *co) {
 ** {== Rare things, in a table that few coroutines have
 */
 
-/* The outermost frame of a thread. */
-static void get_base(lua_State *thread, lua_Debug *ar) {
+/* The outermost frame of a thread; 0: there is none. */
+static int get_base(lua_State *thread, lua_Debug *ar) {
   int low = 0, high = 1;
+  if (!lua_getstack(thread, 0, ar)) return 0;
   while (lua_getstack(thread, high, ar)) {
     low = high;
     high *= 2;
@@ -44,22 +45,22 @@ static void get_base(lua_State *thread, lua_Debug *ar) {
     else
       high = middle;
   }
-  lua_getstack(thread, low, ar);
+  return lua_getstack(thread, low, ar);
 }
 
-/* It is the first argument of the trampoline at the base of its thread. */
+/* It is the first argument of the trampoline at the base of its thread, which
+** was not even called if there was no memory for the call. */
 void vgL_pushcoroutine(lua_State *L, vgL_state_t *S, vg_coroutine_t *co) {
   lua_State *thread = co->thread;
   lua_Debug ar;
 
   VG_UNUSED(S);
-  if (!(co->flags & VG_CO_STARTED)) {
-    lua_pushvalue(thread, 2); /* stack: body, coroutine, ... */
-  } else {
-    luaL_checkstack(thread, 1, NULL);
-    get_base(thread, &ar);
+  /* An error must be raised in L: `thread` may not be running. */
+  if (!lua_checkstack(thread, 1)) luaL_error(L, "stack overflow");
+  if ((co->flags & VG_CO_STARTED) && get_base(thread, &ar))
     lua_getlocal(thread, &ar, 1);
-  }
+  else
+    lua_pushvalue(thread, 2); /* stack: body, coroutine, ... */
   if (thread != L) lua_xmove(thread, L, 1);
 }
 

@@ -81,7 +81,9 @@ static void add_token(lua_State *L, vgL_state_t *S, int token) {
   top = lua_gettop(L);
   lua_pushvalue(L, token);
   lua_setfield(L, top, "token");
-  if (type == VGL_TIMER || !vg_event_replay(event, NULL)) return;
+  /* Only what keeps its outcome: a token is watched, nothing is taken. */
+  if (type != VGL_COROUTINE && type != VGL_FUTURE && type != VGL_WAKER) return;
+  if (!vg_event_replay(event, NULL)) return;
   event->flags |= VG_EVENT_ERROR_CAUGHT;
   n = S->types[type]->collect(L, S, token, event, 0, 0);
   if (n == VGL_RAISE) lua_setfield(L, top, "cause");

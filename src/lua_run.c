@@ -99,12 +99,24 @@ static void set_exit_error(lua_State *L, vgL_state_t *S) {
 
 void vgL_pushexiterror(lua_State *L, vgL_state_t *S) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, S->misc_ref);
-  if (lua_getfield(L, -1, "exit_error") == LUA_TTABLE) lua_rawgeti(L, -1, 1);
+  if (lua_getfield(L, -1, "exit_error") == LUA_TTABLE)
+    lua_rawgeti(L, -1, 1);
+  else /* there was no memory to keep it */
+    lua_pushliteral(L, "not enough memory");
   lua_pushnil(L);
   lua_setfield(L, -4, "exit_error");
   lua_replace(L, -3);
   lua_pop(L, 1);
   S->failed = 0;
+}
+
+/* The run fails, or the main chunk's wait. */
+static void stop(vgL_state_t *S) {
+  vg_scheduler_shutdown(S->sched);
+  if (S->main.state == VG_COROUTINE_SUSPENDED)
+    vg_waker_wake(&S->main, NULL, VG_EFAILED, 0);
+  else if (S->main.state == VG_COROUTINE_QUEUED)
+    vg__waker_replace(&S->main, VG_EFAILED);
 }
 
 /* stack: light coroutine.  The first error fails the run, or the main chunk's
@@ -150,11 +162,7 @@ static int take_unhandled(lua_State *L) {
   if (S->failed || known) return 0;
   lua_pushvalue(L, 3);
   set_exit_error(L, S);
-  vg_scheduler_shutdown(s);
-  if (S->main.state == VG_COROUTINE_SUSPENDED)
-    vg_waker_wake(&S->main, NULL, VG_EFAILED, 0);
-  else if (S->main.state == VG_COROUTINE_QUEUED)
-    vg__waker_replace(&S->main, VG_EFAILED);
+  stop(S);
   return 0;
 }
 
@@ -166,7 +174,10 @@ static void host_unhandled(void *data, vg_coroutine_t *co) {
   if (!lua_checkstack(L, 4)) return;
   lua_pushcfunction(L, take_unhandled);
   lua_pushlightuserdata(L, co);
-  lua_pcall(L, 1, 0, 0);
+  if (lua_pcall(L, 1, 0, 0) != LUA_OK && !S->failed) { /* no memory */
+    S->failed = 1;
+    stop(S);
+  }
   lua_settop(L, top);
 }
 

@@ -520,8 +520,9 @@ int vg_poll_proxy_prepare(vg_poll_proxy_t *proxy) {
   vg_poll_t *poll = proxy->poll;
   int err;
 
-  if ((proxy->event.flags & VG_EVENT_CLOSED) || !is_same(poll)) return 0;
-  if (poll->native != NULL) return 0;
+  if (poll->native != NULL || (proxy->event.flags & VG_EVENT_CLOSED) ||
+      !is_same(poll)) /* the start will say so */
+    return 0;
   err = open_native(poll);
   if (err == 0) unsettle(poll);
   return err;

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "events.h"
 
 /*
 ** {== Memory
@@ -212,9 +212,37 @@ static int resolve_standstill(vg_scheduler_t *s, vg_coroutine_t *until) {
   return 0;
 }
 
+/* After a shutdown every coroutine has ended, and something goes on: bytes
+** that nobody reads, a lookup.  It has so long. */
+#define GRACE_NS 5000000000u
+
+typedef struct grace {
+  vg_alarm_t alarm;
+  enum { NO_HURRY, LIMITED, OVER } state;
+} grace_t;
+
+static void grace_over(vg_alarm_t *alarm) {
+  VG_CONTAINER(alarm, grace_t, alarm)->state = OVER;
+}
+
+static int is_over(vg_scheduler_t *s, grace_t *grace) {
+  if (s->active == 0) return 1;
+  if (s->stopping && grace->state == NO_HURRY) {
+    vg_alarm_t alarm = {{0, 0, VG_NODE_CALL, 1}, grace_over};
+    grace->alarm = alarm;
+    grace->state = LIMITED;
+    if (vg__timer_arm(s, &grace->alarm.node, uv_hrtime() + GRACE_NS) < 0)
+      grace->state = OVER;
+  }
+  return grace->state == OVER;
+}
+
 int vg_scheduler_run(vg_scheduler_t *s, vg_coroutine_t *until) {
+  grace_t grace = {.state = NO_HURRY};
+
   if (s->running || s->closed) return VG_ESTATE;
   s->running = 1;
+  s->stopping = 0;
   s->until = until;
   for (;;) {
     vg_coroutine_t *co;
@@ -234,12 +262,14 @@ int vg_scheduler_run(vg_scheduler_t *s, vg_coroutine_t *until) {
       continue;
     }
     s->since_poll = 0;
-    if (until == NULL && s->live == 0 && s->active == 0) break;
+    if (until == NULL && s->live == 0 && is_over(s, &grace)) break;
     vg__reactor_turn(s->reactor, s->active > 0);
     if (s->ready.count > 0 || s->active > 0 || s->micro_first != NULL) continue;
     if (until == NULL && s->live == 0) break;
     if (!resolve_standstill(s, until)) break;
   }
+  if (grace.state == LIMITED) vg__timer_disarm(s, &grace.alarm.node);
+  vg__polls_settle(s->reactor); /* no descriptor is held until the next run */
   s->running = 0;
   s->until = NULL;
   return 0;
@@ -263,7 +293,7 @@ void vg__drain(vg_scheduler_t *s) {
 
 void vg_scheduler_shutdown(vg_scheduler_t *s) {
   if (s->closed || s->live == 0) return; /* nothing to shut down */
-  s->shutting_down = 1;
+  s->shutting_down = s->stopping = 1;
   vg_scope_cancel(s->root);
 }
 

@@ -501,7 +501,7 @@ describe("out of descriptors", function()
     file:write(script)
     file:close()
     local status, out, err = helper.run_script([[
-      os.exit(select(3, os.execute("ulimit -n 80; exec " .. arg[1] .. " " .. arg[2])))
+      os.exit(select(3, os.execute("ulimit -S -n 80; exec " .. arg[1] .. " " .. arg[2])))
     ]], { args = { os.getenv("LUA") or "lua5.4", path } })
     os.remove(path)
     return status, out, err
@@ -537,7 +537,7 @@ describe("out of descriptors", function()
             end)
           ]=])
           file:close()
-          os.execute("(ulimit -n 500; exec " .. arg[-1] .. " " .. script .. " "
+          os.execute("(ulimit -S -n 500; exec " .. arg[-1] .. " " .. script .. " "
             .. port .. ") >/dev/null 2>&1 &")
           local conns, served = {}, 0
           local accepting = vigil.spawn(function()

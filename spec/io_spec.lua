@@ -839,7 +839,7 @@ describe("close", function()
       local a, b = assert(vigil.pipe.pair())
       a:setoption("high_water", 1e7)
       a:write(BIG)
-      a = nil
+      a = nil -- luacheck: ignore
       collectgarbage()
       collectgarbage()
       received = b:read("all")
@@ -900,7 +900,7 @@ describe("close", function()
   end)
 
   spec("of a handle nobody refers to happens by itself (R07)", function()
-    local a, b = assert(vigil.pipe.pair())
+    local a, b = assert(vigil.pipe.pair()) -- luacheck: ignore
     local reader = started(b.read, b)
     a = nil
     collectgarbage()

@@ -537,7 +537,8 @@ describe("out of descriptors", function()
             end)
           ]=])
           file:close()
-          os.execute("(ulimit -S -n 500; exec " .. arg[-1] .. " " .. script .. " "
+          os.execute("(ulimit -S -n 500; exec " .. (os.getenv "LUA" or "lua5.4") .. " "
+            .. script .. " "
             .. port .. ") >/dev/null 2>&1 &")
           local conns, served = {}, 0
           local accepting = vigil.spawn(function()

@@ -289,12 +289,20 @@ static void host_stuck(void *data, vg_coroutine_t *co) {
 /* }================================================================= */
 
 
+/* Twice: finalizers let go of things. */
+static void host_collect(void *data) {
+  vgL_state_t *S = data;
+  lua_gc(S->aside, LUA_GCCOLLECT, 0);
+  lua_gc(S->aside, LUA_GCCOLLECT, 0);
+}
+
 void vgL_inithost(vgL_state_t *S, vg_host_t *host) {
   memset(host, 0, sizeof *host);
   host->data = S;
   host->unhandled = host_unhandled;
   host->deadlock = host_deadlock;
   host->stuck = host_stuck;
+  host->collect = host_collect;
 }
 
 /* vigil.run(fn, ...) --> results...; raises the first error nobody took */

@@ -219,6 +219,7 @@ static int resolve_standstill(vg_scheduler_t *s, vg_coroutine_t *until) {
 typedef struct grace {
   vg_alarm_t alarm;
   enum { NO_HURRY, LIMITED, OVER } state;
+  int collected;
 } grace_t;
 
 static void grace_over(vg_alarm_t *alarm) {
@@ -227,6 +228,12 @@ static void grace_over(vg_alarm_t *alarm) {
 
 static int is_over(vg_scheduler_t *s, grace_t *grace) {
   if (s->active == 0) return 1;
+  if (!grace->collected && s->host.collect != NULL) {
+    grace->collected = 1;
+    s->host.collect(s->host.data);
+    if (s->live > 0) return 0; /* a finalizer has spawned */
+    if (s->active == 0) return 1;
+  }
   if (s->stopping && grace->state == NO_HURRY) {
     vg_alarm_t alarm = {{0, 0, VG_NODE_CALL, 1}, grace_over};
     grace->alarm = alarm;
@@ -263,7 +270,7 @@ int vg_scheduler_run(vg_scheduler_t *s, vg_coroutine_t *until) {
     }
     s->since_poll = 0;
     if (until == NULL && s->live == 0 && is_over(s, &grace)) break;
-    vg__reactor_turn(s->reactor, s->active > 0);
+    vg__reactor_turn(s->reactor, s->active > 0 && s->ready.count == 0);
     if (s->ready.count > 0 || s->active > 0 || s->micro_first != NULL) continue;
     if (until == NULL && s->live == 0) break;
     if (!resolve_standstill(s, until)) break;

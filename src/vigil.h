@@ -217,6 +217,9 @@ typedef struct vg_host {
   void (*stuck)(void *data, vg_coroutine_t *coroutine);
   /* a verdict of deadlock: `count` coroutines are stuck, none woken yet */
   void (*deadlock)(void *data, size_t count);
+  /* every coroutine has ended, and the run is about to wait for what is sent
+  ** in the background: let go of what nobody refers to any more */
+  void (*collect)(void *data);
 } vg_host_t;
 
 /* `loop` NULL: the scheduler makes and closes one of its own.  `alloc` NULL:

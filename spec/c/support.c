@@ -91,8 +91,8 @@ static void host_deadlock(void *data, size_t count) {
 
 int world_setup(void **state) {
   world_t *w = calloc(1, sizeof *w);
-  vg_host_t host = {w,          host_pin,     host_unpin, host_unhandled,
-                    host_stuck, host_deadlock};
+  vg_host_t host = {w,          host_pin,      host_unpin, host_unhandled,
+                    host_stuck, host_deadlock, NULL};
 
   if (w == NULL) return -1;
   w->s = vg_scheduler_new(NULL, memory_alloc, &w->memory, &host);

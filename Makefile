@@ -133,7 +133,7 @@ valgrind:
 	@sh .ci/need all
 	@$(BUILD_ALL) c-tests BUILD=build/valgrind OPTIMIZE='-O1 -g'
 	@$(MAKE) test-c BUILD=build/valgrind \
-	  RUNNER='valgrind -q --leak-check=full --error-exitcode=99'
+	  RUNNER='valgrind -q --fair-sched=try --leak-check=full --error-exitcode=99'
 
 # The specs with a full collection every GC_EVERY instructions: some minutes.
 GC_EVERY ?= 100

@@ -17,6 +17,19 @@
 /* How long closing a state waits for worker threads, in milliseconds. */
 #define CLOSE_BUDGET_MS 2000
 
+/* A box that a finalizer made while the state closes has none of its own: its
+** reference is given back for it. */
+static void release_boxes(vg_reactor_t *r) {
+  vg_link_t *link, *next;
+  for (link = r->handles.next; link != &r->handles; link = next) {
+    vg_event_t *event = &VG_CONTAINER(link, vg_uv_event_t, link)->event;
+    next = link->next;
+    if (!(event->flags & VG_EVENT_REFERENCE)) continue;
+    event->flags &= ~(uint32_t)VG_EVENT_REFERENCE;
+    vg_event_release(event);
+  }
+}
+
 static int state__gc(lua_State *L) {
   vgL_state_t *S = lua_touserdata(L, 1);
   vg_scheduler_t *s = S->sched;
@@ -33,6 +46,7 @@ static int state__gc(lua_State *L) {
     vgL_reportunhandled(L, S, "in a coroutine that nobody awaited", NULL);
   }
   vg_waker_clean(&S->main);
+  release_boxes(s->reactor);
   vgL_freepositions(S);
   vg__free(s, S->recycled, S->recycled_size * sizeof *S->recycled);
   S->recycled = NULL;

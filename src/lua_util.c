@@ -129,7 +129,10 @@ static int box__gc(lua_State *L) {
   vg_event_t *event = *box;
 
   *box = NULL;
-  if (event != NULL && S->sched != NULL) vg_event_release(event);
+  if (event != NULL && S->sched != NULL) {
+    event->flags &= ~(uint32_t)VG_EVENT_REFERENCE;
+    vg_event_release(event);
+  }
   return 0;
 }
 

@@ -66,7 +66,12 @@ void vg__request_end(vg_reactor_t *r) {
 /* }================================================================= */
 
 
-static void timer_due(uv_timer_t *timer) { VG_UNUSED(timer); }
+/* uv_run looks at timers first and then waits for descriptors: without this
+** it would wait although the first node is due. */
+static void timer_due(uv_timer_t *timer) {
+  vg_reactor_t *r = timer->data;
+  if (r->turning) uv_stop(r->loop);
+}
 
 static void timer_closed(uv_handle_t *handle) {
   vg_reactor_t *r = handle->data;

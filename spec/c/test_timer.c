@@ -580,6 +580,32 @@ static void test_info(void **state) {
 /* }================================================================= */
 
 
+/* A node that becomes due between the last look at the clock and uv_run's own
+** is seen, although a descriptor is watched, which may stay silent for ever.
+** libuv's clock has whole milliseconds: it happens just before one is full. */
+static void test_due_while_the_turn_begins(void **state) {
+  world_t *w = *state;
+  vg_trigger_t *t;
+  int i;
+
+  assert_int_equal(vg_trigger_new(w->s, &t), 0);
+  vg_event_start((vg_event_t *)t);
+  for (i = 0; i < 200; i++) {
+    uint64_t full = (uv_hrtime() / MS + 1) * MS;
+    vg_timer_t timer;
+    vg_timer_init(&timer, w->s, full - 200, 0, VG_EVENT_NO_FREE);
+    vg_event_start(&timer.event);
+    while (uv_hrtime() < full - 600 - (uint64_t)(i % 20) * 100) continue;
+    vg__reactor_turn(w->s->reactor, 1);
+    while (!(timer.event.flags & VG_EVENT_CLOSED))
+      vg__reactor_turn(w->s->reactor, 1);
+    vg_event_release(&timer.event);
+  }
+  vg_event_stop((vg_event_t *)t);
+  vg_event_release((vg_event_t *)t);
+  vg__reactor_turn(w->s->reactor, 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       world_test(test_random_arms_and_disarms),
@@ -608,6 +634,7 @@ int main(void) {
       world_test(test_waiters_of_a_periodic_timer),
       world_test(test_tick_taken_before_it_was_told),
       world_test(test_info),
+      world_test(test_due_while_the_turn_begins),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

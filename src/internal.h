@@ -3,9 +3,9 @@
 ** the functions that src/ files share.  Private: nothing here is stable.
 **
 ** Who keeps what alive, in one place:
-**   - an event that libuv knows: by its reference count.  Boxes (userdata),
-**     wakers with ownership, and libuv itself (from uv_*_init to the close
-**     callback) each count one.
+**   - an event that libuv knows: by its reference count (boxes, that is
+**     userdata, wakers with ownership and requests each count one), and from
+**     uv_*_init to the close callback by libuv, which counts none.
 **   - an event that is a userdata (LUA_OBJECT): by the collector.  A waiter
 **     has it on its Lua stack, and a waiter's thread is anchored.
 **   - a coroutine that has not ended: by the anchor of its thread.
@@ -141,9 +141,8 @@ typedef struct vg_waker {
 } vg_waker_t;
 
 enum {
-  VG_WAKER_F_SLEEP = 1,   /* the timer is the result, not a limit */
-  VG_WAKER_F_GRANTED = 2, /* see above */
-  VG_WAKER_F_HAND = 4     /* a hand-over of a value is on the stack */
+  VG_WAKER_F_SLEEP = 1,  /* the timer is the result, not a limit */
+  VG_WAKER_F_GRANTED = 2 /* see above */
 };
 
 #define VG_ORDINAL_NONE UINT16_MAX
@@ -216,8 +215,7 @@ enum {
   VG_CO_MULTI = 1 << 8,         /* the binding's: the result is a pack */
   VG_CO_UNHANDLED = 1 << 9,     /* its error was given to its scope */
   VG_CO_GOT_HOLD = 1 << 10,     /* the binding's: do not recycle its thread */
-  VG_CO_INTERNAL = 1 << 11,     /* vigil's own: not listed */
-  VG_CO_CLEANUP = 1 << 12       /* runs finally handlers: its scope does not
+  VG_CO_CLEANUP = 1 << 11       /* runs finally handlers: its scope does not
                                 ** cancel it */
 };
 

@@ -115,7 +115,7 @@ static void io_dispose(vg_event_t *event) {
 /* The reactor goes: nobody waits any more. */
 static void io_shut(vg_uv_event_t *event) {
   vg_io_t *io = (vg_io_t *)event;
-  if (io->state < VG_IO_CLOSING) vg__stream_finish(io, 0);
+  if (io->state < VG_IO_CLOSING) vg__io_finish(io, 0);
 }
 
 static const vg_event_methods_t io_methods = {
@@ -338,13 +338,13 @@ void vg_io_close(vg_io_t *io) {
   if (io->sending != NULL)
     io->state = VG_IO_FLUSHING; /* io_stream.c finishes */
   else
-    vg__stream_finish(io, 0);
+    vg__io_finish(io, 0);
 }
 
 void vg_io_abort(vg_io_t *io) {
   if (io->state >= VG_IO_CLOSING) return;
   if (!vg__io_is_closed(io)) close_to_users(io);
-  vg__stream_finish(io, 1);
+  vg__io_finish(io, 1);
 }
 
 /* Called in libuv's close callback; it may free the handle. */
@@ -371,7 +371,7 @@ static void tell_polls(vg_io_t *io, uv_os_fd_t fd) {
   if (!r->closing && vg__reactor_alive(r)) vg__polls_check(r->scheduler, fd);
 }
 
-void vg__stream_finish(vg_io_t *io, int reset) {
+void vg__io_finish(vg_io_t *io, int reset) {
   uv_os_fd_t fd;
   int has_fd = uv_fileno(&io->uv.handle, &fd) == 0;
 

@@ -112,8 +112,7 @@ typedef struct vg_writer {
 typedef struct vg_ending {
   uv_shutdown_t request;
   vg_event_t event; /* for those who wait for it */
-  vg_io_t *io;
-  int status; /* once done */
+  int status;       /* once done */
   unsigned submitted : 1, done : 1;
 } vg_ending_t;
 
@@ -265,13 +264,15 @@ vg_io_limits_t *vg_io_own_limits(vg_io_t *io);
 /* "127.0.0.1:80", a path, or "?", for messages. */
 void vg_io_peer_text(const vg_io_t *io, char *buffer, size_t size);
 
+/* io.c, for io_stream.c: uv_close, when nothing is left to send. */
+void vg__io_finish(vg_io_t *io, int reset);
+
 /* io_stream.c, for io.c: */
 int vg__stream_arm(vg_io_t *io);
 void vg__stream_disarm(vg_io_t *io);
 void vg__stream_wake_writers(vg_io_t *io);
 int vg__stream_start_writer(vg_io_t *io);
 void vg__stream_drop_writer(vg_io_t *io, const vg_callback_t *cb);
-void vg__stream_finish(vg_io_t *io, int reset); /* uv_close, in the end */
 /* SIGPIPE would kill the process: ignored, unless somebody handles it. */
 void vg__ignore_sigpipe(void);
 

@@ -307,7 +307,7 @@ static void drained(vg_io_t *io) {
 
   count(io);
   if (io->state == VG_IO_FLUSHING) {
-    vg__stream_finish(io, 0);
+    vg__io_finish(io, 0);
   } else if (io->state == VG_IO_OPEN && ending != NULL && !ending->submitted &&
              vg_list_empty(&io->writers)) {
     int err;
@@ -345,7 +345,6 @@ int vg_io_shutdown(vg_io_t *io) {
     if (ending == NULL) return UV_ENOMEM;
     vg_event_init(&ending->event, io->base.event.scheduler, &ending_methods,
                   io->base.event.flags & VG_EVENT_HIDDEN);
-    ending->io = io;
     io->side.ending = ending;
     io->write_status = UV_EPIPE;
     if (io->sending == NULL) drained(io);

@@ -14,7 +14,6 @@
 ** The main chunk goes the same way, but vgL_park drives the loop instead.
 */
 
-#include <stdio.h>
 #include <string.h>
 
 #include "lua_internal.h"

@@ -5,7 +5,6 @@
 ** is looked up and its addresses are tried in order.
 */
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "lua_io.h"

@@ -132,7 +132,7 @@ void vgL_pushcancellation(lua_State *L, vgL_state_t *S, vg_coroutine_t *co) {
 ** {== Errors on their way out of the body
 */
 
-/* stack: error.  Adds its traceback to an error object that has none. */
+/* Both are indexes: gives an error object that has no traceback this one. */
 static void add_traceback(lua_State *L, vgL_state_t *S, int index,
                           int traceback) {
   if (vgL_errorkind(L, S, index) == NULL) return;
@@ -754,7 +754,7 @@ static int coroutine_high_priority(lua_State *L) {
   return 1;
 }
 
-/* co:close(), and __close: cancels it and waits for its end */
+/* __close: cancels it and waits for its end */
 static int closed(lua_State *L, int status, lua_KContext ctx) {
   VG_UNUSED(status);
   VG_UNUSED(ctx);

@@ -6,7 +6,6 @@
 */
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "lua_internal.h"

@@ -271,10 +271,8 @@ void vgL_caught(lua_State *L, int index);
 /* Pushes the waker object that __await is given: lua_future.c. */
 void vgL_newwaker(lua_State *L, vgL_state_t *S);
 /* Calls what a user-defined awaitable registered for its cancellation, if the
-** object at index is one whose wait ended without it. */
+** object at index is one whose wait ended without it: lua_future.c. */
 void vgL_abandon(lua_State *L, vgL_state_t *S, int index);
-/* Pushes the error that the run fails with; it is taken. */
-void vgL_pushexiterror(lua_State *L, vgL_state_t *S);
 
 /* }================================================================= */
 
@@ -291,7 +289,7 @@ vg_coroutine_t *vgL_spawn(lua_State *L, vgL_state_t *S, int nargs,
 void vgL_pushcoroutine(lua_State *L, vgL_state_t *S, vg_coroutine_t *co);
 /* Its table of rare things, made when it is not there; `co` may be S->main. */
 void vgL_pushextras(lua_State *L, vgL_state_t *S, vg_coroutine_t *co);
-/* Its name, pushed, or nil; `owner` is its userdata's index. */
+/* Pushes the name of a coroutine that has not ended, or nil. */
 void vgL_pushname(lua_State *L, vgL_state_t *S, vg_coroutine_t *co);
 /* Pushes what its next suspension point raises: CANCEL_ACTIVE. */
 void vgL_pushcancellation(lua_State *L, vgL_state_t *S, vg_coroutine_t *co);
@@ -314,6 +312,8 @@ void vgL_inithost(vgL_state_t *S, vg_host_t *host);
 ** stack top: the error; pops it.  Does not raise. */
 void vgL_reportunhandled(lua_State *L, vgL_state_t *S, const char *what,
                          const char *traceback);
+/* Pushes the error that the run fails with; it is taken. */
+void vgL_pushexiterror(lua_State *L, vgL_state_t *S);
 
 /* File and line of the first Lua function from `level` up; NULL and 0: none.
 ** The text lives as long as the state. */
@@ -334,7 +334,6 @@ void vgL_openchannel(lua_State *L, vgL_state_t *S);
 void vgL_openselect(lua_State *L, vgL_state_t *S);
 void vgL_openscope(lua_State *L, vgL_state_t *S);
 void vgL_openreport(lua_State *L, vgL_state_t *S);
-void vgL_openwaker(lua_State *L, vgL_state_t *S);
 void vgL_openrun(lua_State *L, vgL_state_t *S);
 void vgL_opengather(lua_State *L, vgL_state_t *S);
 void vgL_opentimer(lua_State *L, vgL_state_t *S);

@@ -297,15 +297,6 @@ static int l_pipe_listen(lua_State *L) {
   return push_server(L, S, l, 2);
 }
 
-/* core.report_error(error, what [, traceback]): as one that nobody took */
-static int l_report_error(lua_State *L) {
-  const char *what = luaL_checkstring(L, 2);
-  const char *traceback = luaL_optstring(L, 3, NULL);
-  lua_pushvalue(L, 1);
-  vgL_reportunhandled(L, VGL_S(L), what, traceback);
-  return 0;
-}
-
 /* }================================================================= */
 
 
@@ -335,10 +326,8 @@ static const luaL_Reg methods[] = {
 static const luaL_Reg metamethods[] = {
     {"__call", server__call}, {"__close", server_close}, {NULL, NULL}};
 
-static const luaL_Reg functions[] = {{"tcp_listen", l_tcp_listen},
-                                     {"pipe_listen", l_pipe_listen},
-                                     {"report_error", l_report_error},
-                                     {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"tcp_listen", l_tcp_listen}, {"pipe_listen", l_pipe_listen}, {NULL, NULL}};
 
 /* The module table gets `server_methods`, for net.lua to add to. */
 void vgL_openlisten(lua_State *L, vgL_state_t *S) {

@@ -15,7 +15,6 @@ typedef struct collector {
 /* Room for the table's entries was made before: this cannot raise. */
 static void add_coroutine(vg_coroutine_t *co, void *data) {
   collector_t *c = data;
-  if (co->flags & VG_CO_INTERNAL) return;
   vgL_pushcoroutine(c->L, c->S, co);
   lua_rawseti(c->L, -2, ++c->n);
 }

@@ -365,6 +365,15 @@ static int l_on_unhandled(lua_State *L) {
   return 0;
 }
 
+/* core.report_error(error, what [, traceback]): as one that nobody took */
+static int l_report_error(lua_State *L) {
+  const char *what = luaL_checkstring(L, 2);
+  const char *traceback = luaL_optstring(L, 3, NULL);
+  lua_pushvalue(L, 1);
+  vgL_reportunhandled(L, VGL_S(L), what, traceback);
+  return 0;
+}
+
 /* core.set_quiet(boolean) */
 static int l_set_quiet(lua_State *L) {
   VGL_S(L)->quiet = lua_toboolean(L, 1);
@@ -383,6 +392,7 @@ static int l_set_run_finally(lua_State *L) {
 static const luaL_Reg functions[] = {{"run", l_run},
                                      {"shutdown", l_shutdown},
                                      {"on_unhandled", l_on_unhandled},
+                                     {"report_error", l_report_error},
                                      {"set_quiet", l_set_quiet},
                                      {"set_run_finally", l_set_run_finally},
                                      {NULL, NULL}};

@@ -2,8 +2,6 @@
 ** lua_timer.c: vigil.timer and vigil.timeout.
 */
 
-#include <stdio.h>
-
 #include "lua_internal.h"
 
 typedef struct timer_object {

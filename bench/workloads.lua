@@ -159,7 +159,7 @@ add {
 }
 
 -- They must all be asleep before the first wakes: seconds for a million.
-local sleep = size("SLEEP", 8, 8)
+local sleep = size("SLEEP", 10, 8)
 local sleepers = { size("SLEEPERS", 100000, 100000) }
 sleepers[2] = size("SLEEPERS_MANY", 1000000, 0)
 for i, n in ipairs(sleepers) do

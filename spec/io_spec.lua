@@ -862,6 +862,32 @@ describe("close", function()
     assert.equal(#BIG, #received)
   end)
 
+  pair_spec("gives up on a peer that takes nothing", function(a, b)
+    assert.equal(60, a:getoption("linger"))
+    a:setoption("linger", 0.01)
+    a:setoption("high_water", 1e7)
+    a:write(BIG)
+    a:close()
+    sleep(0.03)
+    assert.is_truthy(tostring(a):find("closed", 1, true))
+    assert.is_true(#b:read("all") < #BIG)
+  end)
+
+  pair_spec("does not give up on one that is slow", function(a, b)
+    a:setoption("linger", 0.25)
+    a:setoption("high_water", 1e7)
+    a:write(BIG)
+    a:close()
+    local got = 0
+    while true do
+      local data = b:read { "some", max = 200000 }
+      if not data then break end
+      got = got + #data
+      sleep(0.003)
+    end
+    assert.equal(#BIG, got)
+  end)
+
   pair_spec("abort drops it", function(a, b)
     a:setoption("high_water", 1e7)
     assert.is_true(a:write(BIG))

@@ -13,8 +13,8 @@
 #include "events.h"
 #include "io.h"
 
-static const vg_io_limits_t default_limits = {VG_IO_HIGH_WATER, VG_IO_MAX_LINE,
-                                              VG_IO_MAX_ALL};
+static const vg_io_limits_t default_limits = {VG_IO_LINGER_S, VG_IO_HIGH_WATER,
+                                              VG_IO_MAX_LINE, VG_IO_MAX_ALL};
 
 /*
 ** {== The events inside
@@ -332,13 +332,53 @@ static void close_to_users(vg_io_t *io) {
     vg_event_notify(&io->side.ending->event, 0, 0);
 }
 
+static size_t left_to_send(const vg_io_t *io) {
+  return uv_stream_get_write_queue_size(&io->uv.stream) +
+         (io->pending != NULL ? io->pending->length : 0);
+}
+
+static int look_later(vg_linger_t *linger) {
+  vg_io_t *io = linger->io;
+  linger->left = left_to_send(io);
+  return vg__timer_arm(io->base.event.scheduler, &linger->alarm.node,
+                       vg__deadline(io->limits->linger_s));
+}
+
+/* A peer that takes nothing does not keep the descriptor for ever. */
+static void look_at_peer(vg_alarm_t *alarm) {
+  vg_linger_t *linger = VG_CONTAINER(alarm, vg_linger_t, alarm);
+  if (linger->left == left_to_send(linger->io) || look_later(linger) < 0)
+    vg__io_finish(linger->io, 1);
+}
+
+static void end_linger(vg_io_t *io) {
+  vg_scheduler_t *s = io->base.event.scheduler;
+  if (io->linger == NULL) return;
+  if (!s->closed) vg__timer_disarm(s, &io->linger->alarm.node);
+  free(io->linger);
+  io->linger = NULL;
+}
+
+/* Without memory for it there is no limit. */
+static void start_linger(vg_io_t *io) {
+  io->linger = calloc(1, sizeof *io->linger);
+  if (io->linger == NULL) return;
+  io->linger->io = io;
+  io->linger->alarm.node.kind = VG_NODE_CALL;
+  io->linger->alarm.node.hidden = 1;
+  io->linger->alarm.fire = look_at_peer;
+  if (look_later(io->linger) < 0) end_linger(io);
+}
+
 void vg_io_close(vg_io_t *io) {
   if (vg__io_is_closed(io)) return;
   close_to_users(io);
-  if (io->sending != NULL)
+  if (io->sending != NULL) {
     io->state = VG_IO_FLUSHING; /* io_stream.c finishes */
-  else
+    if (!io->base.event.scheduler->closed) start_linger(io);
+  } else {
     vg__io_finish(io, 0);
+  }
 }
 
 void vg_io_abort(vg_io_t *io) {
@@ -376,6 +416,7 @@ void vg__io_finish(vg_io_t *io, int reset) {
   int has_fd = uv_fileno(&io->uv.handle, &fd) == 0;
 
   if (io->state == VG_IO_OPENING) end_retry(io);
+  end_linger(io);
   io->state = VG_IO_CLOSING;
   free(io->pending);
   io->pending = NULL;

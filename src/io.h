@@ -22,6 +22,7 @@ typedef struct vg_io vg_io_t;
 enum { VG_IO_TCP, VG_IO_PIPE };
 
 /* Defaults of what setoption can change. */
+#define VG_IO_LINGER_S 60
 #define VG_IO_HIGH_WATER 65536
 #define VG_IO_MAX_LINE ((size_t)1 << 20)
 #define VG_IO_MAX_ALL ((size_t)64 << 20)
@@ -126,8 +127,17 @@ typedef struct vg_retry {
   char address[128]; /* a struct sockaddr_un */
 } vg_retry_t;
 
+/* A closed handle is sending what is left.  Once in a while it is looked at
+** whether the peer takes any of it. */
+typedef struct vg_linger {
+  vg_alarm_t alarm;
+  vg_io_t *io;
+  size_t left; /* then */
+} vg_linger_t;
+
 /* What few handles change; the others share the defaults. */
 typedef struct vg_io_limits {
+  double linger_s; /* closed, with bytes that the peer does not take */
   size_t high_water, max_line, max_all;
 } vg_io_limits_t;
 
@@ -170,6 +180,7 @@ struct vg_io {
     vg_retry_t *retry;   /* OPENING */
     vg_ending_t *ending; /* later; NULL: no shutdown so far */
   } side;
+  vg_linger_t *linger; /* FLUSHING; NULL: for as long as it takes */
   const vg_io_limits_t *limits;
   union {
     vg_address_t peer; /* of TCP; sa_family 0: not known */

@@ -210,7 +210,22 @@ LIMIT(high_water)
 LIMIT(max_line)
 LIMIT(max_all)
 
+/* Seconds for which a peer may take nothing of what a closed handle sends. */
+static int set_linger(lua_State *L, vg_io_t *io, int index) {
+  double seconds = vgL_checkseconds(L, index, "linger");
+  vg_io_limits_t *limits = vg_io_own_limits(io);
+  if (limits == NULL) return UV_ENOMEM;
+  limits->linger_s = seconds;
+  return 0;
+}
+
+static int get_linger(lua_State *L, vg_io_t *io) {
+  lua_pushnumber(L, (lua_Number)io->limits->linger_s);
+  return 0;
+}
+
 static const option_t options[] = {
+    {"linger", set_linger, get_linger},
     {"nodelay", set_nodelay, get_nodelay},
     {"keepalive", set_keepalive, get_keepalive},
     {"user_timeout", set_user_timeout, get_user_timeout},

@@ -61,6 +61,7 @@ build = {
         "src/lua_error.c",
         "src/lua_await.c",
         "src/lua_coroutine.c",
+        "src/lua_cotype.c",
         "src/lua_aware.c",
         "src/lua_blocks.c",
         "src/lua_run.c",

@@ -17,11 +17,15 @@ static int future_replay(vg_event_t *event, vg_callback_t *callback) {
   return 1;
 }
 
-static int future_info(const vg_event_t *event, char *buffer, size_t size) {
+const char *vg__future_state_name(uint8_t state) {
   static const char *const names[] = {"pending", "completed", "failed",
                                       "cancelled"};
+  return names[state];
+}
+
+static int future_info(const vg_event_t *event, char *buffer, size_t size) {
   return snprintf(buffer, size, "future (%s)",
-                  names[((const vg_future_t *)event)->state]);
+                  vg__future_state_name(((const vg_future_t *)event)->state));
 }
 
 static void future_dispose(vg_event_t *event) {

@@ -496,6 +496,7 @@ typedef struct vg_future {
   uint8_t state;
 } vg_future_t;
 
+const char *vg__future_state_name(uint8_t state);
 void vg_future_init(vg_future_t *future, vg_scheduler_t *s, uint32_t flags);
 /* VG_ESTATE when it is settled already. */
 int vg_future_settle(vg_future_t *future, vg_future_state_t how);
@@ -611,6 +612,8 @@ int vg_gather_done(const vg_gather_t *gather);
 ** {== Reports: report.c
 */
 
+/* "queued", "running"... */
+const char *vg__state_name(uint8_t state);
 /* One line: name or id, state, where spawned, where it waits, on what. */
 int vg__describe(const vg_coroutine_t *co, const char *name, char *buffer,
                  size_t size);

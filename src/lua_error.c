@@ -126,6 +126,22 @@ const char *vgL_errorkind(lua_State *L, vgL_state_t *S, int index) {
   return kind;
 }
 
+void vgL_checkreason(lua_State *L, vgL_state_t *S, int index) {
+  const char *kind;
+  if (lua_isnoneornil(L, index) || lua_type(L, index) == LUA_TSTRING) return;
+  kind = vgL_errorkind(L, S, index);
+  if (kind == NULL || strcmp(kind, "cancelled") != 0)
+    luaL_argerror(L, index,
+                  "reason: string or an error of kind 'cancelled' expected");
+}
+
+void vgL_pushreason(lua_State *L, int index) {
+  if (lua_type(L, index) == LUA_TTABLE)
+    lua_pushvalue(L, index);
+  else
+    vgL_pusherror(L, NULL, UV_ECANCELED, luaL_optstring(L, index, "cancelled"));
+}
+
 static int error__tostring(lua_State *L) {
   lua_settop(L, 1);
   luaL_checktype(L, 1, LUA_TTABLE);

@@ -256,20 +256,13 @@ static int future_cancel(lua_State *L) {
   future_object_t *f = check_future(L);
 
   lua_settop(L, 2);
-  if (!lua_isnil(L, 2) && lua_type(L, 2) != LUA_TSTRING) {
-    const char *kind = vgL_errorkind(L, S, 2);
-    if (kind == NULL || strcmp(kind, "cancelled") != 0)
-      luaL_argerror(L, 2,
-                    "reason: string or an error of kind 'cancelled' expected");
-  }
+  vgL_checkreason(L, S, 2);
   if (f->future.state != VG_FUTURE_PENDING) {
     lua_pushboolean(L, 0);
     return 1;
   }
-  if (lua_type(L, 2) != LUA_TTABLE) {
-    vgL_pusherror(L, NULL, UV_ECANCELED, luaL_optstring(L, 2, "cancelled"));
-    lua_replace(L, 2);
-  }
+  vgL_pushreason(L, 2);
+  lua_replace(L, 2);
   settle(L, S, 1, VG_FUTURE_CANCELLED, 1);
   lua_pushboolean(L, 1);
   return 1;
@@ -296,9 +289,7 @@ static int future_is_cancelled(lua_State *L) {
 
 /* future:status() --> "pending" | "completed" | "failed" | "cancelled" */
 static int future_status(lua_State *L) {
-  static const char *const names[] = {"pending", "completed", "failed",
-                                      "cancelled"};
-  lua_pushstring(L, names[check_future(L)->future.state]);
+  lua_pushstring(L, vg__future_state_name(check_future(L)->future.state));
   return 1;
 }
 

@@ -47,6 +47,8 @@ typedef struct vgL_type {
 
 /* The uservalue in which an object keeps its outcome. */
 #define VGL_OUTCOME 1
+/* And, for some, a table of what few of them have. */
+#define VGL_EXTRAS 2
 
 /* Types in the order in which they are looked up. */
 enum {
@@ -184,6 +186,10 @@ int vgL_fail(lua_State *L, int err, const char *format, ...);
 int vgL_failtoken(lua_State *L, vgL_state_t *S, int err, int token);
 /* Pushes the error of a token that fired. */
 void vgL_pushtokenerror(lua_State *L, vgL_state_t *S, int err, int token);
+/* A reason to cancel: nothing, a string, or an error of kind "cancelled".
+** Raises; then pushes the error object. */
+void vgL_checkreason(lua_State *L, vgL_state_t *S, int index);
+void vgL_pushreason(lua_State *L, int index);
 /* The kind of the error object at index, or NULL. */
 const char *vgL_errorkind(lua_State *L, vgL_state_t *S, int index);
 
@@ -291,6 +297,10 @@ void vgL_pushcoroutine(lua_State *L, vgL_state_t *S, vg_coroutine_t *co);
 void vgL_pushextras(lua_State *L, vgL_state_t *S, vg_coroutine_t *co);
 /* Pushes the name of a coroutine that has not ended, or nil. */
 void vgL_pushname(lua_State *L, vgL_state_t *S, vg_coroutine_t *co);
+/* The same as text, or NULL; NULL for the main chunk. */
+const char *vgL_coname(lua_State *L, vgL_state_t *S, vg_coroutine_t *co);
+/* The extras of one that may have ended; its userdata is at `owner`. */
+void vgL_pushextrasof(lua_State *L, vg_coroutine_t *co, int owner);
 /* Pushes what its next suspension point raises: CANCEL_ACTIVE. */
 void vgL_pushcancellation(lua_State *L, vgL_state_t *S, vg_coroutine_t *co);
 /* Message handler for code that runs below a wait of ours: keeps the error's
@@ -327,6 +337,7 @@ void vgL_freepositions(vgL_state_t *S);
 void vgL_openerror(lua_State *L, vgL_state_t *S);
 void vgL_openawait(lua_State *L, vgL_state_t *S);
 void vgL_opencoroutine(lua_State *L, vgL_state_t *S);
+void vgL_opencotype(lua_State *L, vgL_state_t *S);
 void vgL_openaware(lua_State *L, vgL_state_t *S);
 void vgL_openblocks(lua_State *L, vgL_state_t *S);
 void vgL_openfuture(lua_State *L, vgL_state_t *S);

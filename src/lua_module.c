@@ -117,6 +117,7 @@ int luaopen_vigil_core(lua_State *L) {
   lua_newtable(L);
   vgL_openerror(L, S);
   vgL_openawait(L, S);
+  vgL_opencotype(L, S);
   vgL_opencoroutine(L, S);
   vgL_openaware(L, S);
   vgL_openblocks(L, S);

@@ -30,14 +30,6 @@ static int l_coroutines(lua_State *L) {
   return 1;
 }
 
-static const char *name_of(lua_State *L, vgL_state_t *S, vg_coroutine_t *co) {
-  const char *name;
-  vgL_pushname(L, S, co);
-  name = lua_tostring(L, -1);
-  lua_pop(L, 1);
-  return name;
-}
-
 /* core.report() --> the text that vigil.dump writes */
 static int l_report(lua_State *L) {
   vgL_state_t *S = VGL_S(L);
@@ -68,7 +60,7 @@ static int l_report(lua_State *L) {
     vg_coroutine_t *co;
     lua_rawgeti(L, 1, i);
     co = lua_touserdata(L, -1);
-    vg__describe(co, name_of(L, S, co), text, sizeof text);
+    vg__describe(co, vgL_coname(L, S, co), text, sizeof text);
     lua_pop(L, 1);
     luaL_addstring(&buffer, "  ");
     luaL_addstring(&buffer, text);

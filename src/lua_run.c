@@ -194,19 +194,10 @@ typedef struct lines {
   luaL_Buffer *buffer;
 } lines_t;
 
-static const char *name_of(lua_State *L, vgL_state_t *S, vg_coroutine_t *co) {
-  const char *name;
-  if (co->flags & VG_CO_MAIN) return NULL;
-  vgL_pushname(L, S, co);
-  name = lua_tostring(L, -1);
-  lua_pop(L, 1); /* its extras keep it */
-  return name;
-}
-
 static void add_line(vg_coroutine_t *co, void *data) {
   lines_t *lines = data;
   char text[1024];
-  vg__describe(co, name_of(lines->L, lines->S, co), text, sizeof text);
+  vg__describe(co, vgL_coname(lines->L, lines->S, co), text, sizeof text);
   luaL_addstring(lines->buffer, "  ");
   luaL_addstring(lines->buffer, text);
   luaL_addchar(lines->buffer, '\n');
@@ -266,7 +257,7 @@ static int take_stuck(lua_State *L) {
   vgL_state_t *S = co->event.scheduler->host.data;
   char text[1024];
 
-  vg__describe(co, name_of(L, S, co), text, sizeof text);
+  vg__describe(co, vgL_coname(L, S, co), text, sizeof text);
   lua_rawgeti(L, LUA_REGISTRYINDEX, S->misc_ref);
   lua_pushfstring(L, "deadlock: %s", text);
   vgL_pusherror(L, NULL, VG_EDEADLOCK, lua_tostring(L, -1));

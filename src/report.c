@@ -7,8 +7,11 @@
 
 #include "internal.h"
 
-static const char *const state_names[] = {"queued",    "running", "suspended",
-                                          "completed", "failed",  "cancelled"};
+const char *vg__state_name(uint8_t state) {
+  static const char *const names[] = {"queued",    "running", "suspended",
+                                      "completed", "failed",  "cancelled"};
+  return names[state];
+}
 
 /* Appends as snprintf would write it all: `used` may pass `size`. */
 static size_t append(char *buffer, size_t size, size_t used, const char *text) {
@@ -67,7 +70,7 @@ int vg__identify(const vg_coroutine_t *co, const char *name, char *buffer,
   else
     snprintf(text, sizeof text, "coroutine #%llu", (unsigned long long)co->id);
   used = append(buffer, size, used, text);
-  snprintf(text, sizeof text, " %s", state_names[co->state]);
+  snprintf(text, sizeof text, " %s", vg__state_name(co->state));
   used = append(buffer, size, used, text);
   if (co->spawn_source != NULL) {
     snprintf(text, sizeof text, ", spawned at %s:%d", co->spawn_source,

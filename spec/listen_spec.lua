@@ -671,3 +671,27 @@ describe("out of descriptors", function()
     assert.equal("", out .. err)
   end)
 end)
+
+describe("wrong arguments of servers", function()
+  local function message(fn, ...)
+    local ok, err = pcall(fn, ...)
+    assert.is_false(ok)
+    return err
+  end
+
+  it("a port out of range is refused with what was given", function()
+    assert.matches("#2 to 'listen' %(port from 0 to 65535 expected, got 70000",
+      message(tcp.listen, "127.0.0.1", 70000))
+    assert.matches("#2 to 'connect' %(port from 0 to 65535 expected, got x",
+      message(tcp.connect, "127.0.0.1", "x"))
+  end)
+
+  it("an unknown option of serve is refused by name", function()
+    vigil.run(function()
+      local server = assert(vigil.tcp.listen("127.0.0.1", 0))
+      assert.matches("#3 to 'serve' %(unknown option 'concurency'%)",
+        message(server.serve, server, print, { concurency = 1 }))
+      server:close()
+    end)
+  end)
+end)

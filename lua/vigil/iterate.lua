@@ -40,6 +40,10 @@ return function(core, vigil)
     options = options or {}
     check(type(options) == "table", 3,
       "options: table expected, got " .. type(options))
+    for option in pairs(options) do
+      check(option == "concurrency" or option == "wait_children", 3,
+        "unknown option '" .. tostring(option) .. "'")
+    end
     local limit = options.concurrency or math.huge
     check(type(limit) == "number" and limit >= 1, 3,
       "concurrency: a number of 1 or more expected")

@@ -6,6 +6,29 @@ return function(core, vigil)
       name, expected, type(value)), 3)
   end
 
+  local function check_port(name, port)
+    local number = math.tointeger(port)
+    if not number or number < 0 or number > 65535 then
+      error(("bad argument #2 to '%s' (port from 0 to 65535 expected, got %s)")
+        :format(name, tostring(port)), 3)
+    end
+  end
+
+  --- A misspelt option would be one that silently does nothing.
+  local function check_options(name, argument, options, known)
+    if options == nil then return end
+    if type(options) ~= "table" then
+      error(("bad argument #%d to '%s' (table expected, got %s)"):format(
+        argument, name, type(options)), 3)
+    end
+    for option in pairs(options) do
+      if not known[option] then
+        error(("bad argument #%d to '%s' (unknown option '%s')"):format(
+          argument, name, tostring(option)), 3)
+      end
+    end
+  end
+
   --- The third argument of connect: a token, or options with one in them.
   local function split(value)
     if type(value) ~= "table" then return value, nil end
@@ -57,7 +80,7 @@ return function(core, vigil)
   -- options: token, nodelay, keepalive, local_host, local_port
   function tcp.connect(host, port, options)
     if type(host) ~= "string" then bad(1, "connect", "string", host) end
-    if not math.tointeger(port) then bad(2, "connect", "port", port) end
+    check_port("connect", port)
     local token
     token, options = split(options)
     if core.is_address(host) then
@@ -74,7 +97,10 @@ return function(core, vigil)
   function tcp.listen(host, port, options)
     if host == nil or host == "*" then host = "0.0.0.0" end
     if type(host) ~= "string" then bad(1, "listen", "string", host) end
-    if not math.tointeger(port) then bad(2, "listen", "port", port) end
+    check_port("listen", port)
+    if options ~= nil and type(options) ~= "table" then
+      bad(3, "listen", "table", options)
+    end
     if core.is_address(host) then
       return core.tcp_listen(host, port, options)
     end
@@ -105,6 +131,8 @@ return function(core, vigil)
     core.report_error(err, "in a handler of a server", traceback)
   end
 
+  local serve_options = { concurrency = true, on_error = true, token = true }
+
   --- server:serve(handler [, options]) --> true | nil, err
   --
   -- Calls handler(conn, server) in a coroutine of its own for each connection,
@@ -116,8 +144,8 @@ return function(core, vigil)
     if type(handler) ~= "function" then
       bad(2, "serve", "function", handler)
     end
+    check_options("serve", 3, options, serve_options)
     options = options or {}
-    if type(options) ~= "table" then bad(3, "serve", "table", options) end
     local limit, on_error = options.concurrency, options.on_error
     if limit and (not math.tointeger(limit) or limit < 1) then
       bad(3, "serve", "concurrency: positive integer", limit)
